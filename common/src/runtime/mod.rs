@@ -1,0 +1,3 @@
+//! How a Baler process lives: object storage and what surrounds it.
+
+pub mod storage;

@@ -1,0 +1,3 @@
+//! The coordinator decides: it plans, assigns jobs, judges what workers measured, and lets the table format commit.
+
+pub mod plan;

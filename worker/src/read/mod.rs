@@ -1,0 +1,3 @@
+//! Reading input files for writing: opened, pinned, decoded column by column.
+
+pub mod inputs;
