@@ -2,4 +2,5 @@
 //! that the rows are the same. It knows no table format and commits nothing.
 
 pub mod context;
+pub mod mask;
 pub mod read;
