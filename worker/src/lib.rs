@@ -4,3 +4,4 @@
 pub mod context;
 pub mod mask;
 pub mod read;
+pub mod verify;
