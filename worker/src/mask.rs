@@ -36,6 +36,13 @@ impl RowMask {
         self.words[(row / 64) as usize] >> (row % 64) & 1 == 1
     }
 
+    /// The part of the mask that covers `range`, renumbered from 0.
+    pub fn part(&self, range: Range<u64>) -> RowMask {
+        let mut part = RowMask::all(range.end - range.start);
+        (range.clone()).filter(|row| !self.keeps(*row)).for_each(|row| part.drop_row(row - range.start));
+        part
+    }
+
     /// Number of rows kept in `range`.
     pub fn kept_in(&self, range: Range<u64>) -> u64 {
         let (first, last) = (range.start / 64, range.end / 64);
@@ -57,6 +64,15 @@ impl RowMask {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_keeps_the_same_rows() {
+        let mut mask = RowMask::all(150);
+        (0..150).filter(|row| row % 7 == 0).for_each(|row| mask.drop_row(row));
+        let part = mask.part(65..140);
+        assert_eq!(part.rows(), 75);
+        assert!((0..75).all(|row| part.keeps(row) == mask.keeps(row + 65)));
+    }
 
     #[test]
     fn counts_agree_with_single_rows() {

@@ -22,6 +22,16 @@ impl Fingerprint {
             self.multiset[s] = self.multiset[s].wrapping_add(piece.multiset[s]);
         }
     }
+
+    /// Chains the fingerprint of the next output of a job that writes several: rows and the order-free sums add, the
+    /// ordered sums are folded so that exchanged outputs show.
+    pub fn followed_by(&self, next: &Fingerprint) -> Fingerprint {
+        let fold = |s: usize| self.ordered[s].rotate_left(17).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(next.ordered[s]);
+        let mut chained = *self;
+        chained.add(&Fingerprint { ordered: [0; 2], ..*next });
+        chained.ordered = [fold(0), fold(1)];
+        chained
+    }
 }
 
 /// `rows:ordered0.ordered1:multiset0.multiset1`, the sums as 16 hexadecimal digits.
