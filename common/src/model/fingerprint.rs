@@ -26,7 +26,9 @@ impl Fingerprint {
     /// Chains the fingerprint of the next output of a job that writes several: rows and the order-free sums add, the
     /// ordered sums are folded so that exchanged outputs show.
     pub fn followed_by(&self, next: &Fingerprint) -> Fingerprint {
-        let fold = |s: usize| self.ordered[s].rotate_left(17).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(next.ordered[s]);
+        let fold = |s: usize| {
+            self.ordered[s].rotate_left(17).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(next.ordered[s])
+        };
         let mut chained = *self;
         chained.add(&Fingerprint { ordered: [0; 2], ..*next });
         chained.ordered = [fold(0), fold(1)];
