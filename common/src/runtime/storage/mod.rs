@@ -164,7 +164,7 @@ impl Store {
     pub fn source(&self, path: &str, bytes: u64, identity: &Identity) -> Result<Source, Failure> {
         let kind = match &self.backend {
             Backend::Local(root) => SourceKind::Local(Arc::new(root.source(path, bytes, identity)?)),
-            Backend::Remote(root) => SourceKind::Remote(Arc::new(root.source(path, bytes, identity))),
+            Backend::Remote(root) => SourceKind::Remote(Arc::new(root.source(path, bytes, identity)?)),
         };
         Ok(Source { name: self.describe(path).into(), bytes, kind })
     }
