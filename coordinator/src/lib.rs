@@ -1,3 +1,5 @@
 //! The coordinator decides: it plans, assigns jobs, judges what workers measured, and lets the table format commit.
 
+pub mod lifecycle;
 pub mod plan;
+pub mod state;

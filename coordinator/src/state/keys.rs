@@ -1,0 +1,25 @@
+//! The keys of the state store. The leading number is the version of the layout.
+
+use baler_common::model::id::{CompactionId, JobId};
+
+/// The fencing token of the leader.
+pub const EPOCH: &str = "1/epoch";
+/// Why later runs refuse the table; absent when they do not.
+pub const STOP: &str = "1/stop";
+/// The compaction that is not closed yet; absent when there is none.
+pub const ACTIVE: &str = "1/active";
+
+/// The head of a run.
+pub fn run(compaction: &CompactionId) -> String {
+    format!("1/r/{compaction}")
+}
+
+/// The job records of a run, as a prefix.
+pub fn jobs(compaction: &CompactionId) -> String {
+    format!("1/r/{compaction}/j/")
+}
+
+/// One job of a run.
+pub fn job(compaction: &CompactionId, job: JobId) -> String {
+    format!("1/r/{compaction}/j/{:08x}", job.0)
+}
