@@ -1,5 +1,6 @@
 //! The coordinator decides: it plans, assigns jobs, judges what workers measured, and lets the table format commit.
 
+pub mod driver;
 pub mod lifecycle;
 pub mod plan;
 pub mod state;

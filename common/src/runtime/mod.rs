@@ -1,3 +1,4 @@
 //! How a Baler process lives: object storage and what surrounds it.
 
+pub mod random;
 pub mod storage;

@@ -202,8 +202,8 @@ impl RemoteRoot {
                 None => {}
             }
             let failure = self.failed(&error, "create", path);
-            let again =
-                failure.class.is_retryable() || matches!(error, Error::AlreadyExists { .. } | Error::Precondition { .. });
+            let again = failure.class.is_retryable()
+                || matches!(error, Error::AlreadyExists { .. } | Error::Precondition { .. });
             if !again {
                 return Err(failure);
             }

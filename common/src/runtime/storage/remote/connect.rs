@@ -108,9 +108,9 @@ fn check_environment() -> Result<(), Failure> {
     for (name, value) in std::env::vars_os() {
         let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
         let ours = ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
-        let has_user = value.split_once("://").is_some_and(|(_, rest)| {
-            rest.split_once('/').map_or(rest, |(authority, _)| authority).contains('@')
-        });
+        let has_user = value
+            .split_once("://")
+            .is_some_and(|(_, rest)| rest.split_once('/').map_or(rest, |(authority, _)| authority).contains('@'));
         if ours && has_user && (name.contains("ENDPOINT") || name.contains("URL")) {
             return Err(refused(format!("the URL in {name} holds a user or password: take them out")));
         }

@@ -1,0 +1,480 @@
+//! One run of one plan: reports come in, transitions are persisted, answers go out.
+//!
+//! Workers speak to a run through [`Coordinator::report`] alone. A report is the whole truth of a worker: what it runs,
+//! what it finished, how many jobs it could start. The answer is what to change, and leaves only after the store has
+//! accepted every transition that it tells of. An answer with nothing in it is held back for a while, so that an idle
+//! worker hears of a job at once.
+//!
+//! Receipts are judged by [`lifecycle::job`](crate::lifecycle::job); a verified one is written as an object (see
+//! [`Evidence`]) before its job is recorded as verified, so that a later run, here or elsewhere, can adopt the output.
+//! Times are monotonic and only decide when to try again.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use baler_common::model::error::{Failure, FailureClass};
+use baler_common::model::id::{AttemptId, Epoch, JobId, WorkerId};
+use baler_common::model::job::{Assignment, JobSpec};
+use baler_common::model::outcome::{Outcome, Progress, Receipt};
+use baler_common::runtime::random::random_u64;
+use baler_proto::{convert, v1};
+use tokio::sync::{Mutex, Notify, broadcast};
+use tokio::time::Instant;
+
+use crate::lifecycle::job::{self, Attempt, Job, JobEvent, JobState, Limits};
+use crate::lifecycle::run::{Run, RunState};
+use crate::plan::Plan;
+use crate::state::leadership::Leadership;
+use crate::state::{Change, StateError, keys, records};
+
+/// Timers and limits of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    pub limits: Limits,
+    /// How long an attempt stays its worker's without a report.
+    pub lease: Duration,
+    /// How long an answer with nothing in it is held back.
+    pub poll: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { limits: Limits::default(), lease: Duration::from_secs(30), poll: Duration::from_secs(2) }
+    }
+}
+
+/// What the run asks of the objects beside the data. Blocks.
+pub trait Evidence: Send + Sync {
+    /// Looks whether the outputs of the receipt are there with their sizes, and stores the receipt.
+    ///
+    /// # Errors
+    /// A retryable failure leaves the attempt unacknowledged; any other one counts as the attempt's.
+    fn record(&self, spec: &JobSpec, receipt: &Receipt) -> Result<(), Failure>;
+}
+
+/// Something a person or a list may want to know.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    Leased { job: JobId, attempt: AttemptId },
+    Adopted { job: JobId },
+    Verified { job: JobId, attempt: AttemptId },
+    Retried { job: JobId, attempt: AttemptId, failure: Failure },
+    Quarantined { job: JobId, failure: Failure },
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RunProgress {
+    pub jobs: u32,
+    pub verified: u32,
+    pub quarantined: u32,
+    pub running: u32,
+    /// Input bytes and rows of all jobs.
+    pub bytes: u64,
+    pub rows: u64,
+    /// Input bytes and rows of verified jobs and of what running attempts have written.
+    pub bytes_done: u64,
+    pub rows_done: u64,
+}
+
+/// What became of the jobs, in plan order.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Settled {
+    pub verified: Vec<(JobId, Receipt)>,
+    pub failed: Vec<(JobId, Failure)>,
+    /// Jobs that were not run: the run was drained, or another job of their key failed.
+    pub untouched: Vec<JobId>,
+}
+
+/// The coordinator of one run.
+pub struct Coordinator {
+    plan: Arc<Plan>,
+    leadership: Leadership,
+    evidence: Arc<dyn Evidence>,
+    settings: Settings,
+    state: Mutex<State>,
+    draining: AtomicBool,
+    changed: Notify,
+    events: broadcast::Sender<Event>,
+}
+
+struct State {
+    run: Run,
+    jobs: Vec<Job>,
+    /// Pending jobs, the largest last.
+    queue: Vec<JobId>,
+    /// Attempts that workers hold.
+    held: HashMap<AttemptId, Held>,
+    /// Keys with a quarantined job: nothing of theirs will be published, so nothing of theirs is started.
+    failed_keys: BTreeSet<String>,
+    /// A refuted job was quarantined: what else may be wrong is for a person to say.
+    corrupt: bool,
+}
+
+struct Held {
+    job: JobId,
+    worker: WorkerId,
+    lease_expires_at: Instant,
+    progress: Progress,
+}
+
+impl Coordinator {
+    /// Records the run and takes over what `adopted` says is done already.
+    ///
+    /// # Errors
+    /// [`StateError::Fenced`] when another process leads by now.
+    pub async fn start(
+        leadership: Leadership,
+        plan: Arc<Plan>,
+        plan_path: String,
+        plan_sha256: [u8; 32],
+        adopted: Vec<(JobId, Receipt)>,
+        evidence: Arc<dyn Evidence>,
+        settings: Settings,
+    ) -> Result<Self, StateError> {
+        let run = Run {
+            state: RunState::Running,
+            table: plan.table.clone(),
+            plan_path,
+            plan_sha256,
+            jobs: u32::try_from(plan.jobs.len()).unwrap_or(u32::MAX),
+            commit_token: String::new(),
+            reason: String::new(),
+        };
+        let head = Change::Put(keys::run(&plan.compaction), records::encode_run(&run, random_u64()));
+        let active = Change::Put(keys::ACTIVE.to_owned(), plan.compaction.0.clone().into_bytes());
+        leadership.write(&[], &[head, active]).await?;
+        let mut jobs = vec![Job::pending(); plan.jobs.len()];
+        for (id, receipt) in adopted {
+            let place = id.0 as usize;
+            if let Some(spec) = plan.jobs.get(place)
+                && let Ok(next) = job::step(spec, &jobs[place], &JobEvent::Adopt(receipt), settings.limits)
+            {
+                jobs[place] = next;
+            }
+        }
+        let mut queue: Vec<JobId> = plan.jobs.iter().map(|spec| spec.job).collect();
+        queue.retain(|id| jobs[id.0 as usize].state == JobState::Pending);
+        queue.sort_by_key(|id| (plan.jobs[id.0 as usize].input_bytes(), std::cmp::Reverse(*id)));
+        let state = State { run, jobs, queue, held: HashMap::new(), failed_keys: BTreeSet::new(), corrupt: false };
+        let (events, _) = broadcast::channel(1024);
+        Ok(Self {
+            plan,
+            leadership,
+            evidence,
+            settings,
+            state: Mutex::new(state),
+            draining: AtomicBool::new(false),
+            changed: Notify::new(),
+            events,
+        })
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.leadership.epoch()
+    }
+
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// What happens from now on. A slow listener misses events; the records do not.
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.events.subscribe()
+    }
+
+    /// Hands out no more jobs; running attempts end as they do.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+        self.changed.notify_waiters();
+    }
+
+    /// Answers one worker. See the module document.
+    ///
+    /// # Errors
+    /// A message with a wrong field is refused; a store that cannot be written, or another leader, ends the run.
+    pub async fn report(&self, request: v1::ReportRequest) -> Result<v1::ReportReply, Failure> {
+        let worker = WorkerId(request.worker.clone());
+        let outcomes = request.outcomes.into_iter().map(Outcome::try_from).collect::<Result<Vec<_>, _>>()?;
+        let mut reply = v1::ReportReply {
+            epoch: self.epoch().0,
+            lease_ms: u32::try_from(self.settings.lease.as_millis()).unwrap_or(u32::MAX),
+            ..Default::default()
+        };
+        for outcome in outcomes {
+            let attempt = outcome.attempt;
+            if self.settle(outcome).await? {
+                reply.acknowledged.push(attempt.0.to_vec().into());
+            }
+        }
+        let free_slots = if request.draining { 0 } else { request.free_slots as usize };
+        let answer_by = Instant::now() + self.settings.poll;
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = self.state.lock().await;
+                self.renew(&mut state, &worker, &request.running, &mut reply)?;
+                self.expire(&mut state).await?;
+                self.assign(&mut state, &worker, free_slots, &mut reply).await?;
+                reply.settled = self.is_settled(&state);
+            }
+            let said = reply.settled
+                || !(reply.assignments.is_empty() && reply.acknowledged.is_empty() && reply.stops.is_empty());
+            if said || free_slots == 0 || tokio::time::timeout_at(answer_by, changed).await.is_err() {
+                return Ok(reply);
+            }
+            reply.stops.clear();
+        }
+    }
+
+    /// Takes an outcome in. True when the worker need not repeat it.
+    async fn settle(&self, outcome: Outcome) -> Result<bool, Failure> {
+        let Outcome { compaction, attempt, job: id, result, .. } = outcome;
+        let Some(spec) = self.plan.jobs.get(id.0 as usize).filter(|_| compaction == self.plan.compaction) else {
+            // Of another run: nobody waits for it.
+            return Ok(true);
+        };
+        let result = match result {
+            Ok(receipt) if job::judge(spec, &receipt).is_ok() => match self.record(spec, &receipt).await {
+                Ok(()) => Ok(receipt),
+                Err(failure) if failure.class == FailureClass::Transient => return Ok(false),
+                Err(failure) => Err(failure),
+            },
+            other => other,
+        };
+        let event = match result {
+            Ok(receipt) => JobEvent::Complete(attempt, receipt),
+            Err(failure) => JobEvent::Fail(attempt, failure),
+        };
+        let mut state = self.state.lock().await;
+        self.apply(&mut state, id, attempt, &event).await?;
+        Ok(true)
+    }
+
+    async fn record(&self, spec: &JobSpec, receipt: &Receipt) -> Result<(), Failure> {
+        let (evidence, spec, receipt) = (self.evidence.clone(), spec.clone(), receipt.clone());
+        tokio::task::spawn_blocking(move || evidence.record(&spec, &receipt))
+            .await
+            .unwrap_or_else(|error| Err(Failure::new(FailureClass::WorkerLost, format!("store the receipt: {error}"))))
+    }
+
+    /// Makes one transition durable and then true. A late event changes nothing.
+    async fn apply(&self, state: &mut State, id: JobId, attempt: AttemptId, event: &JobEvent) -> Result<(), Failure> {
+        let place = id.0 as usize;
+        let spec = &self.plan.jobs[place];
+        state.held.remove(&attempt);
+        let Ok(next) = job::step(spec, &state.jobs[place], event, self.settings.limits) else { return Ok(()) };
+        self.persist(id, &next).await?;
+        let failure = next.failure.clone();
+        match next.state {
+            JobState::Verified => {
+                state.held.retain(|_, held| held.job != id);
+                self.tell(Event::Verified { job: id, attempt });
+            }
+            JobState::Quarantined => {
+                let failure = failure.unwrap_or_else(|| Failure::new(FailureClass::WorkerLost, "the job was given up"));
+                state.corrupt |= failure.class == FailureClass::FingerprintMismatch;
+                state.failed_keys.insert(spec.key.clone());
+                self.tell(Event::Quarantined { job: id, failure });
+            }
+            JobState::Pending => {
+                state.queue.push(id);
+                if let Some(failure) = failure {
+                    self.tell(Event::Retried { job: id, attempt, failure });
+                }
+            }
+            JobState::Leased => {}
+        }
+        state.jobs[place] = next;
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    async fn persist(&self, id: JobId, job: &Job) -> Result<(), Failure> {
+        let value = records::encode_job(job, random_u64());
+        let change = Change::Put(keys::job(&self.plan.compaction, id), value);
+        self.leadership.write(&[], &[change]).await.map(|_| ()).map_err(|error| state_failure(&error))
+    }
+
+    fn tell(&self, event: Event) {
+        // Nobody listening is fine.
+        let _ = self.events.send(event);
+    }
+
+    /// Renews the leases of what the worker runs, and tells it to stop what is not its own any more.
+    fn renew(
+        &self,
+        state: &mut State,
+        worker: &WorkerId,
+        running: &[v1::RunningAttempt],
+        reply: &mut v1::ReportReply,
+    ) -> Result<(), Failure> {
+        let expires_at = Instant::now() + self.settings.lease;
+        for attempt in running {
+            let id = convert::attempt_from_wire(&attempt.attempt)?;
+            match state.held.get_mut(&id) {
+                Some(held) if held.worker == *worker && attempt.compaction == self.plan.compaction.0 => {
+                    held.lease_expires_at = expires_at;
+                    held.progress = attempt.progress.unwrap_or_default().into();
+                }
+                _ => reply.stops.push(attempt.attempt.clone()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn expire(&self, state: &mut State) -> Result<(), Failure> {
+        let now = Instant::now();
+        let expired = |(id, held): (&AttemptId, &Held)| (held.lease_expires_at < now).then_some((*id, held.job));
+        let lost: Vec<_> = state.held.iter().filter_map(expired).collect();
+        for (attempt, id) in lost {
+            self.apply(state, id, attempt, &JobEvent::LeaseLost(attempt)).await?;
+        }
+        Ok(())
+    }
+
+    /// Leases the largest pending jobs to the worker.
+    async fn assign(
+        &self,
+        state: &mut State,
+        worker: &WorkerId,
+        free_slots: usize,
+        reply: &mut v1::ReportReply,
+    ) -> Result<(), Failure> {
+        while reply.assignments.len() < free_slots && !self.draining.load(Ordering::Relaxed) && !state.corrupt {
+            let Some(id) = state.queue.pop() else { return Ok(()) };
+            let spec = &self.plan.jobs[id.0 as usize];
+            if state.failed_keys.contains(&spec.key) || state.jobs[id.0 as usize].state != JobState::Pending {
+                continue;
+            }
+            let attempt =
+                Attempt { id: AttemptId(random_u64().to_le_bytes()), epoch: self.epoch(), worker: worker.clone() };
+            let lease = JobEvent::Lease(attempt.clone());
+            let Ok(next) = job::step(spec, &state.jobs[id.0 as usize], &lease, self.settings.limits) else { continue };
+            self.persist(id, &next).await?;
+            state.jobs[id.0 as usize] = next;
+            let held = Held {
+                job: id,
+                worker: worker.clone(),
+                lease_expires_at: Instant::now() + self.settings.lease,
+                progress: Progress::default(),
+            };
+            state.held.insert(attempt.id, held);
+            let assignment = Assignment {
+                compaction: self.plan.compaction.clone(),
+                epoch: attempt.epoch,
+                attempt: attempt.id,
+                spec: spec.clone(),
+            };
+            reply.assignments.push((&assignment).into());
+            self.tell(Event::Leased { job: id, attempt: attempt.id });
+        }
+        Ok(())
+    }
+
+    fn is_settled(&self, state: &State) -> bool {
+        let stopped = self.draining.load(Ordering::Relaxed) || state.corrupt;
+        let waits = |id: &JobId| {
+            let place = id.0 as usize;
+            state.jobs[place].state == JobState::Pending && !state.failed_keys.contains(&self.plan.jobs[place].key)
+        };
+        state.held.is_empty() && (stopped || !state.queue.iter().any(waits))
+    }
+
+    /// Waits until nothing runs and nothing can be started any more.
+    pub async fn wait_settled(&self) -> Settled {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let state = self.state.lock().await;
+                if self.is_settled(&state) {
+                    return settled(&state);
+                }
+            }
+            // The timeout covers a lease that runs out without any report.
+            if tokio::time::timeout(self.settings.poll, changed).await.is_err() {
+                let mut state = self.state.lock().await;
+                if self.expire(&mut state).await.is_err() {
+                    return settled(&state);
+                }
+            }
+        }
+    }
+
+    pub async fn progress(&self) -> RunProgress {
+        let state = self.state.lock().await;
+        let mut progress = RunProgress { jobs: state.run.jobs, running: state.held.len() as u32, ..Default::default() };
+        for (spec, job) in self.plan.jobs.iter().zip(&state.jobs) {
+            progress.bytes += spec.input_bytes();
+            progress.rows += spec.input_rows();
+            match job.state {
+                JobState::Verified => {
+                    progress.verified += 1;
+                    progress.bytes_done += spec.input_bytes();
+                    progress.rows_done += spec.input_rows();
+                }
+                JobState::Quarantined => progress.quarantined += 1,
+                JobState::Pending | JobState::Leased => {}
+            }
+        }
+        for held in state.held.values() {
+            progress.bytes_done += held.progress.read_bytes;
+            progress.rows_done += held.progress.written_rows;
+        }
+        progress
+    }
+
+    /// Moves the run and makes that durable before returning.
+    ///
+    /// # Errors
+    /// [`StateError::Fenced`] when another process leads by now; an illegal move is a [`StateError::Record`].
+    pub async fn move_run(&self, to: RunState, commit_token: Option<&str>, reason: &str) -> Result<(), StateError> {
+        let mut state = self.state.lock().await;
+        if !state.run.state.may_become(to) {
+            let message = format!("a run cannot go from {:?} to {to:?}", state.run.state);
+            return Err(StateError::Record { key: keys::run(&self.plan.compaction), message });
+        }
+        let mut next = state.run.clone();
+        next.state = to;
+        next.reason = reason.to_owned();
+        if let Some(token) = commit_token {
+            next.commit_token = token.to_owned();
+        }
+        let mut changes = vec![Change::Put(keys::run(&self.plan.compaction), records::encode_run(&next, random_u64()))];
+        if to.is_final() {
+            changes.push(Change::Delete(keys::ACTIVE.to_owned()));
+        }
+        self.leadership.write(&[], &changes).await?;
+        state.run = next;
+        Ok(())
+    }
+
+    /// Stores why the table must not be touched until a person releases it.
+    pub async fn store_stop(&self, stop: &records::Stop) -> Result<(), StateError> {
+        let change = Change::Put(keys::STOP.to_owned(), records::encode_stop(stop));
+        self.leadership.write(&[], &[change]).await.map(|_| ())
+    }
+}
+
+fn settled(state: &State) -> Settled {
+    let mut found = Settled::default();
+    for (place, job) in state.jobs.iter().enumerate() {
+        let id = JobId(place as u32);
+        match (&job.state, &job.receipt, &job.failure) {
+            (JobState::Verified, Some(receipt), _) => found.verified.push((id, receipt.clone())),
+            (JobState::Quarantined, _, Some(failure)) => found.failed.push((id, failure.clone())),
+            _ => found.untouched.push(id),
+        }
+    }
+    found
+}
+
+fn state_failure(error: &StateError) -> Failure {
+    Failure::new(FailureClass::Policy, error.to_string())
+}
