@@ -209,6 +209,7 @@ impl Coordinator {
                 reply.acknowledged.push(attempt.0.to_vec().into());
             }
         }
+        self.release_unheard(&worker, &request.running).await?;
         let free_slots = if request.draining { 0 } else { request.free_slots as usize };
         let answer_by = Instant::now() + self.settings.poll;
         loop {
@@ -260,6 +261,21 @@ impl Coordinator {
         tokio::task::spawn_blocking(move || evidence.record(&spec, &receipt))
             .await
             .unwrap_or_else(|error| Err(Failure::new(FailureClass::WorkerLost, format!("store the receipt: {error}"))))
+    }
+
+    /// Takes back what was handed to the worker in an answer that it never got: its report would list it otherwise, since
+    /// a worker has one report in flight.
+    async fn release_unheard(&self, worker: &WorkerId, running: &[v1::RunningAttempt]) -> Result<(), Failure> {
+        let mut state = self.state.lock().await;
+        let heard = |id: &AttemptId| running.iter().any(|attempt| attempt.attempt[..] == id.0);
+        let unheard =
+            |(id, held): (&AttemptId, &Held)| (held.worker == *worker && !heard(id)).then_some((*id, held.job));
+        let lost: Vec<_> = state.held.iter().filter_map(unheard).collect();
+        for (attempt, id) in lost {
+            let failure = Failure::new(FailureClass::Cancelled, "the worker never got the job");
+            self.apply(&mut state, id, attempt, &JobEvent::Fail(attempt, failure)).await?;
+        }
+        Ok(())
     }
 
     /// Makes one transition durable and then true. A late event changes nothing.

@@ -4,4 +4,6 @@
 pub mod context;
 pub mod mask;
 pub mod read;
+pub mod session;
+pub mod slots;
 pub mod verify;

@@ -1,0 +1,209 @@
+//! The worker's side of the conversation: report, receive, run, repeat.
+//!
+//! One loop, woken by an attempt that ends, by the coordinator's answer, or by a request to drain. Every report is the
+//! whole truth: what runs and how far it is, and every outcome that was not acknowledged yet. Attempts run on threads of
+//! their own, so that a report is never late because of them. An attempt that the coordinator does not know any more is
+//! stopped; what a stopped or panicking attempt leaves behind is an unpublished object under its own name.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use baler_common::model::error::{Failure, FailureClass};
+use baler_common::model::id::{AttemptId, Epoch};
+use baler_common::model::job::Assignment;
+use baler_common::model::outcome::{Outcome, Receipt};
+use baler_common::runtime::random::random_u64;
+use baler_proto::{convert, v1};
+use tokio::sync::{mpsc, watch};
+
+use crate::context::Context;
+use crate::slots::Slots;
+
+/// Longest pause after a report that failed.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// How often running attempts are reported while nothing else happens.
+const REPORT_EVERY: Duration = Duration::from_millis(500);
+
+/// Whoever answers reports: a coordinator in this process, or one behind a connection.
+#[async_trait]
+pub trait Reporter: Send + Sync {
+    async fn report(&self, request: v1::ReportRequest) -> Result<v1::ReportReply, Failure>;
+}
+
+/// What runs one attempt to its end. Blocks.
+pub type RunAttempt = Arc<dyn Fn(&Assignment, &Context) -> Result<Receipt, Failure> + Send + Sync>;
+
+/// One worker.
+pub struct Session {
+    reporter: Arc<dyn Reporter>,
+    run_attempt: RunAttempt,
+    slots: Slots,
+    worker: String,
+    epoch: Epoch,
+    running: HashMap<AttemptId, Running>,
+    /// Ended attempts whose outcome was not acknowledged yet.
+    ended: Vec<Outcome>,
+}
+
+struct Running {
+    assignment: Assignment,
+    context: Context,
+}
+
+impl Session {
+    pub fn new(reporter: Arc<dyn Reporter>, run_attempt: RunAttempt, slots: Slots) -> Self {
+        Self {
+            reporter,
+            run_attempt,
+            slots,
+            worker: format!("w-{:016x}", random_u64()),
+            epoch: Epoch(0),
+            running: HashMap::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Works until the coordinator has nothing left, or until `draining` turns true and the running attempts have ended.
+    ///
+    /// # Errors
+    /// The coordinator's refusal; connection trouble is waited out.
+    pub async fn run(mut self, mut draining: watch::Receiver<bool>) -> Result<(), Failure> {
+        let (sender, mut finished) = mpsc::unbounded_channel::<Outcome>();
+        let mut pause = Duration::ZERO;
+        loop {
+            let drained = *draining.borrow();
+            if drained && self.running.is_empty() && self.ended.is_empty() {
+                return Ok(());
+            }
+            let request = self.request(drained);
+            let answered = {
+                let reporter = self.reporter.clone();
+                let report = reporter.report(request);
+                tokio::pin!(report);
+                loop {
+                    tokio::select! {
+                        answer = &mut report => break Some(answer),
+                        Some(outcome) = finished.recv() => {
+                            self.finish(outcome);
+                            // An answer held back by the coordinator is given up for a report that says more.
+                            break None;
+                        }
+                        _ = draining.changed(), if !drained => break None,
+                    }
+                }
+            };
+            let Some(answer) = answered else { continue };
+            match answer {
+                Ok(reply) => {
+                    pause = Duration::ZERO;
+                    let settled = reply.settled;
+                    self.take(reply, &sender)?;
+                    if settled && self.running.is_empty() && self.ended.is_empty() {
+                        return Ok(());
+                    }
+                }
+                Err(failure) if failure.class == FailureClass::Transient => {
+                    pause = (pause * 2).clamp(Duration::from_millis(200), RETRY_MAX);
+                    tracing::warn!(%failure, "report failed, trying again");
+                }
+                Err(failure) => {
+                    self.running.values().for_each(|running| running.context.cancel());
+                    return Err(failure);
+                }
+            }
+            // With free slots the coordinator holds its answer back; with none, this side waits.
+            let wait = if self.free_slots(drained) == 0 || drained { REPORT_EVERY.max(pause) } else { pause };
+            if !wait.is_zero() {
+                tokio::select! {
+                    Some(outcome) = finished.recv() => self.finish(outcome),
+                    () = tokio::time::sleep(wait) => {}
+                    _ = draining.changed(), if !drained => {}
+                }
+            }
+            while let Ok(outcome) = finished.try_recv() {
+                self.finish(outcome);
+            }
+        }
+    }
+
+    fn free_slots(&self, drained: bool) -> usize {
+        if drained { 0 } else { self.slots.count.saturating_sub(self.running.len()) }
+    }
+
+    fn request(&self, drained: bool) -> v1::ReportRequest {
+        let running = |(attempt, running): (&AttemptId, &Running)| v1::RunningAttempt {
+            compaction: running.assignment.compaction.0.clone(),
+            epoch: running.assignment.epoch.0,
+            attempt: attempt.0.to_vec().into(),
+            job: running.assignment.spec.job.0,
+            progress: Some((&running.context.progress()).into()),
+        };
+        v1::ReportRequest {
+            worker: self.worker.clone(),
+            free_slots: u32::try_from(self.free_slots(drained)).unwrap_or(u32::MAX),
+            running: self.running.iter().map(running).collect(),
+            outcomes: self.ended.iter().map(Into::into).collect(),
+            draining: drained,
+        }
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        self.running.remove(&outcome.attempt);
+        self.ended.push(outcome);
+    }
+
+    fn take(&mut self, reply: v1::ReportReply, sender: &mpsc::UnboundedSender<Outcome>) -> Result<(), Failure> {
+        if Epoch(reply.epoch) < self.epoch {
+            // A leader that was replaced: nothing it says counts.
+            return Ok(());
+        }
+        self.epoch = Epoch(reply.epoch);
+        for attempt in &reply.acknowledged {
+            let attempt = convert::attempt_from_wire(attempt)?;
+            self.ended.retain(|outcome| outcome.attempt != attempt);
+        }
+        for attempt in &reply.stops {
+            if let Some(running) = self.running.get(&convert::attempt_from_wire(attempt)?) {
+                running.context.cancel();
+            }
+        }
+        for assignment in reply.assignments {
+            let assignment = Assignment::try_from(assignment)?;
+            if !self.running.contains_key(&assignment.attempt) {
+                self.start(assignment, sender.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, assignment: Assignment, sender: mpsc::UnboundedSender<Outcome>) {
+        let context = self.slots.context(self.running.len() + 1);
+        let attempt = assignment.attempt;
+        self.running.insert(attempt, Running { assignment: assignment.clone(), context: context.clone() });
+        let run_attempt = self.run_attempt.clone();
+        let work = move || {
+            let result = std::panic::catch_unwind(AssertUnwindSafe(|| run_attempt(&assignment, &context)));
+            let result = result.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
+            let Assignment { compaction, epoch, attempt, spec } = assignment;
+            // The session may be gone: then nobody waits for the outcome.
+            let _ = sender.send(Outcome { compaction, epoch, attempt, job: spec.job, result });
+        };
+        let spawned = std::thread::Builder::new().name(format!("attempt-{attempt}")).spawn(work);
+        if let Err(error) = spawned
+            && let Some(running) = self.running.remove(&attempt)
+        {
+            let failure = Failure::new(FailureClass::Transient, format!("start a thread: {error}"));
+            let Assignment { compaction, epoch, attempt, spec } = running.assignment;
+            self.ended.push(Outcome { compaction, epoch, attempt, job: spec.job, result: Err(failure) });
+        }
+    }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {
+    let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    Failure::new(FailureClass::WorkerLost, format!("the attempt stopped at a broken assumption: {said}"))
+}
