@@ -5,13 +5,21 @@
 //! accepted every transition that it tells of. An answer with nothing in it is held back for a while, so that an idle
 //! worker hears of a job at once.
 //!
+//! Reports of a worker are numbered. One that was overtaken by a later report of the same worker is answered without
+//! jobs, because nobody waits for that answer any more; and an attempt that went out with an answer to an earlier report
+//! but is not named in a later one never arrived, so its job is free again at once.
+//!
+//! A job that failed and may be tried again waits a little longer each time, so that a store that is down for a minute
+//! does not use up its attempts. A write that the state store refuses ends the run: nothing that happens later could be
+//! made durable.
+//!
 //! Receipts are judged by [`lifecycle::job`](crate::lifecycle::job); a verified one is written as an object (see
 //! [`Evidence`]) before its job is recorded as verified, so that a later run, here or elsewhere, can adopt the output.
 //! Times are monotonic and only decide when to try again.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use baler_common::model::error::{Failure, FailureClass};
@@ -37,11 +45,21 @@ pub struct Settings {
     pub lease: Duration,
     /// How long an answer with nothing in it is held back.
     pub poll: Duration,
+    /// How long a job waits after its first failure; doubled with each further one, up to [`RETRY_AFTER_MAX`].
+    pub retry_after: Duration,
 }
+
+/// Longest wait of a job that failed, before it is tried again.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { limits: Limits::default(), lease: Duration::from_secs(30), poll: Duration::from_secs(2) }
+        Self {
+            limits: Limits::default(),
+            lease: Duration::from_secs(30),
+            poll: Duration::from_secs(2),
+            retry_after: Duration::from_millis(500),
+        }
     }
 }
 
@@ -86,6 +104,8 @@ pub struct Settled {
     pub failed: Vec<(JobId, Failure)>,
     /// Jobs that were not run: the run was drained, or another job of their key failed.
     pub untouched: Vec<JobId>,
+    /// Why the run ended before its jobs did: the state store refused a write, or another process leads.
+    pub stopped: Option<Failure>,
 }
 
 /// The coordinator of one run.
@@ -98,6 +118,8 @@ pub struct Coordinator {
     draining: AtomicBool,
     changed: Notify,
     events: broadcast::Sender<Event>,
+    /// Why nothing can be made durable any more.
+    stopped: OnceLock<Failure>,
 }
 
 struct State {
@@ -105,6 +127,10 @@ struct State {
     jobs: Vec<Job>,
     /// Pending jobs, the largest last.
     queue: Vec<JobId>,
+    /// When a job that failed may be tried again.
+    not_before: HashMap<JobId, Instant>,
+    /// The latest report of each worker.
+    latest: HashMap<WorkerId, u64>,
     /// Attempts that workers hold.
     held: HashMap<AttemptId, Held>,
     /// Keys with a quarantined job: nothing of theirs will be published, so nothing of theirs is started.
@@ -116,6 +142,8 @@ struct State {
 struct Held {
     job: JobId,
     worker: WorkerId,
+    /// The report whose answer handed it out.
+    sequence: u64,
     lease_expires_at: Instant,
     progress: Progress,
 }
@@ -158,7 +186,16 @@ impl Coordinator {
         let mut queue: Vec<JobId> = plan.jobs.iter().map(|spec| spec.job).collect();
         queue.retain(|id| jobs[id.0 as usize].state == JobState::Pending);
         queue.sort_by_key(|id| (plan.jobs[id.0 as usize].input_bytes(), std::cmp::Reverse(*id)));
-        let state = State { run, jobs, queue, held: HashMap::new(), failed_keys: BTreeSet::new(), corrupt: false };
+        let state = State {
+            run,
+            jobs,
+            queue,
+            not_before: HashMap::new(),
+            latest: HashMap::new(),
+            held: HashMap::new(),
+            failed_keys: BTreeSet::new(),
+            corrupt: false,
+        };
         let (events, _) = broadcast::channel(1024);
         Ok(Self {
             plan,
@@ -169,6 +206,7 @@ impl Coordinator {
             draining: AtomicBool::new(false),
             changed: Notify::new(),
             events,
+            stopped: OnceLock::new(),
         })
     }
 
@@ -196,63 +234,77 @@ impl Coordinator {
     /// # Errors
     /// A message with a wrong field is refused; a store that cannot be written, or another leader, ends the run.
     pub async fn report(&self, request: v1::ReportRequest) -> Result<v1::ReportReply, Failure> {
-        let worker = WorkerId(request.worker.clone());
-        let outcomes = request.outcomes.into_iter().map(Outcome::try_from).collect::<Result<Vec<_>, _>>()?;
+        let request = Request::checked(request)?;
         let mut reply = v1::ReportReply {
             epoch: self.epoch().0,
             lease_ms: u32::try_from(self.settings.lease.as_millis()).unwrap_or(u32::MAX),
             ..Default::default()
         };
-        for outcome in outcomes {
-            let attempt = outcome.attempt;
+        for outcome in &request.outcomes {
             if self.settle(outcome).await? {
-                reply.acknowledged.push(attempt.0.to_vec().into());
+                reply.acknowledged.push(outcome.attempt.0.to_vec().into());
             }
         }
-        self.release_unheard(&worker, &request.running).await?;
-        let free_slots = if request.draining { 0 } else { request.free_slots as usize };
         let answer_by = Instant::now() + self.settings.poll;
+        let mut first = true;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            {
+            let wake_at = {
                 let mut state = self.state.lock().await;
-                self.renew(&mut state, &worker, &request.running, &mut reply)?;
+                if !state.is_latest(&request) {
+                    return Ok(reply);
+                }
+                if first {
+                    self.take_back(&mut state, &request).await?;
+                    first = false;
+                }
+                self.renew(&mut state, &request, &mut reply);
                 self.expire(&mut state).await?;
-                self.assign(&mut state, &worker, free_slots, &mut reply).await?;
+                self.assign(&mut state, &request, &mut reply).await?;
                 reply.settled = self.is_settled(&state);
-            }
+                state.not_before.values().min().map_or(answer_by, |ready| answer_by.min(*ready))
+            };
             let said = reply.settled
                 || !(reply.assignments.is_empty() && reply.acknowledged.is_empty() && reply.stops.is_empty());
-            if said || free_slots == 0 || tokio::time::timeout_at(answer_by, changed).await.is_err() {
+            if said || request.free_slots == 0 {
                 return Ok(reply);
             }
-            reply.stops.clear();
+            let woken = tokio::time::timeout_at(wake_at, changed).await.is_ok();
+            if !woken && wake_at == answer_by {
+                return Ok(reply);
+            }
         }
     }
 
     /// Takes an outcome in. True when the worker need not repeat it.
-    async fn settle(&self, outcome: Outcome) -> Result<bool, Failure> {
+    async fn settle(&self, outcome: &Outcome) -> Result<bool, Failure> {
         let Outcome { compaction, attempt, job: id, result, .. } = outcome;
-        let Some(spec) = self.plan.jobs.get(id.0 as usize).filter(|_| compaction == self.plan.compaction) else {
+        let Some(spec) = self.plan.jobs.get(id.0 as usize).filter(|_| *compaction == self.plan.compaction) else {
             // Of another run: nobody waits for it.
             return Ok(true);
         };
-        let result = match result {
-            Ok(receipt) if job::judge(spec, &receipt).is_ok() => match self.record(spec, &receipt).await {
-                Ok(()) => Ok(receipt),
-                Err(failure) if failure.class == FailureClass::Transient => return Ok(false),
-                Err(failure) => Err(failure),
-            },
-            other => other,
-        };
+        {
+            let mut state = self.state.lock().await;
+            match state.held.get_mut(attempt) {
+                // Looking at the outputs may take a while, in which the attempt must not be taken for lost.
+                Some(held) if held.job == *id => held.lease_expires_at = Instant::now() + self.settings.lease,
+                // Lost, refuted or settled before: what it wrote must not become the job's receipt.
+                _ => return Ok(true),
+            }
+        }
         let event = match result {
-            Ok(receipt) => JobEvent::Complete(attempt, receipt),
-            Err(failure) => JobEvent::Fail(attempt, failure),
+            Ok(receipt) if job::judge(spec, receipt).is_ok() => match self.record(spec, receipt).await {
+                Ok(()) => JobEvent::Complete(*attempt, receipt.clone()),
+                Err(failure) if failure.class == FailureClass::Transient => return Ok(false),
+                Err(failure) => JobEvent::Fail(*attempt, failure),
+            },
+            Ok(refuted) => JobEvent::Complete(*attempt, refuted.clone()),
+            Err(failure) => JobEvent::Fail(*attempt, failure.clone()),
         };
         let mut state = self.state.lock().await;
-        self.apply(&mut state, id, attempt, &event).await?;
+        self.apply(&mut state, *id, *attempt, &event).await?;
         Ok(true)
     }
 
@@ -263,28 +315,16 @@ impl Coordinator {
             .unwrap_or_else(|error| Err(Failure::new(FailureClass::WorkerLost, format!("store the receipt: {error}"))))
     }
 
-    /// Takes back what was handed to the worker in an answer that it never got: its report would list it otherwise, since
-    /// a worker has one report in flight.
-    async fn release_unheard(&self, worker: &WorkerId, running: &[v1::RunningAttempt]) -> Result<(), Failure> {
-        let mut state = self.state.lock().await;
-        let heard = |id: &AttemptId| running.iter().any(|attempt| attempt.attempt[..] == id.0);
-        let unheard =
-            |(id, held): (&AttemptId, &Held)| (held.worker == *worker && !heard(id)).then_some((*id, held.job));
-        let lost: Vec<_> = state.held.iter().filter_map(unheard).collect();
-        for (attempt, id) in lost {
-            let failure = Failure::new(FailureClass::Cancelled, "the worker never got the job");
-            self.apply(&mut state, id, attempt, &JobEvent::Fail(attempt, failure)).await?;
-        }
-        Ok(())
-    }
-
     /// Makes one transition durable and then true. A late event changes nothing.
     async fn apply(&self, state: &mut State, id: JobId, attempt: AttemptId, event: &JobEvent) -> Result<(), Failure> {
         let place = id.0 as usize;
         let spec = &self.plan.jobs[place];
-        state.held.remove(&attempt);
-        let Ok(next) = job::step(spec, &state.jobs[place], event, self.settings.limits) else { return Ok(()) };
+        let Ok(next) = job::step(spec, &state.jobs[place], event, self.settings.limits) else {
+            state.held.remove(&attempt);
+            return Ok(());
+        };
         self.persist(id, &next).await?;
+        state.held.remove(&attempt);
         let failure = next.failure.clone();
         match next.state {
             JobState::Verified => {
@@ -299,6 +339,10 @@ impl Coordinator {
             }
             JobState::Pending => {
                 state.queue.push(id);
+                if next.failures + next.refutations > state.jobs[place].failures + state.jobs[place].refutations {
+                    let doubled = self.settings.retry_after * 2u32.saturating_pow(next.failures.saturating_sub(1));
+                    state.not_before.insert(id, Instant::now() + doubled.min(RETRY_AFTER_MAX));
+                }
                 if let Some(failure) = failure {
                     self.tell(Event::Retried { job: id, attempt, failure });
                 }
@@ -313,7 +357,15 @@ impl Coordinator {
     async fn persist(&self, id: JobId, job: &Job) -> Result<(), Failure> {
         let value = records::encode_job(job, random_u64());
         let change = Change::Put(keys::job(&self.plan.compaction, id), value);
-        self.leadership.write(&[], &[change]).await.map(|_| ()).map_err(|error| state_failure(&error))
+        match self.leadership.write(&[], &[change]).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let failure = Failure::new(FailureClass::Policy, error.to_string());
+                let stopped = self.stopped.get_or_init(|| failure).clone();
+                self.changed.notify_waiters();
+                Err(stopped)
+            }
+        }
     }
 
     fn tell(&self, event: Event) {
@@ -321,26 +373,36 @@ impl Coordinator {
         let _ = self.events.send(event);
     }
 
-    /// Renews the leases of what the worker runs, and tells it to stop what is not its own any more.
-    fn renew(
-        &self,
-        state: &mut State,
-        worker: &WorkerId,
-        running: &[v1::RunningAttempt],
-        reply: &mut v1::ReportReply,
-    ) -> Result<(), Failure> {
-        let expires_at = Instant::now() + self.settings.lease;
-        for attempt in running {
-            let id = convert::attempt_from_wire(&attempt.attempt)?;
-            match state.held.get_mut(&id) {
-                Some(held) if held.worker == *worker && attempt.compaction == self.plan.compaction.0 => {
-                    held.lease_expires_at = expires_at;
-                    held.progress = attempt.progress.unwrap_or_default().into();
-                }
-                _ => reply.stops.push(attempt.attempt.clone()),
-            }
+    /// Frees the jobs of attempts that this worker should know of and does not.
+    async fn take_back(&self, state: &mut State, request: &Request) -> Result<(), Failure> {
+        let running = request.running.iter().map(|(id, _)| *id);
+        let named: HashSet<AttemptId> = running.chain(request.outcomes.iter().map(|outcome| outcome.attempt)).collect();
+        let missing = |(id, held): (&AttemptId, &Held)| {
+            let mine = held.worker == request.worker && held.sequence < request.sequence;
+            (mine && !named.contains(id)).then_some((*id, held.job))
+        };
+        let missing: Vec<_> = state.held.iter().filter_map(missing).collect();
+        for (attempt, id) in missing {
+            // Not the job's fault, so not counted as a failure.
+            let never = Failure::new(FailureClass::Cancelled, "the assignment did not reach its worker");
+            self.apply(state, id, attempt, &JobEvent::Fail(attempt, never)).await?;
         }
         Ok(())
+    }
+
+    /// Renews the leases of what the worker runs, and tells it to stop what is not its own any more.
+    fn renew(&self, state: &mut State, request: &Request, reply: &mut v1::ReportReply) {
+        let expires_at = Instant::now() + self.settings.lease;
+        reply.stops.clear();
+        for (id, progress) in &request.running {
+            match state.held.get_mut(id) {
+                Some(held) if held.worker == request.worker => {
+                    held.lease_expires_at = expires_at;
+                    held.progress = *progress;
+                }
+                _ => reply.stops.push(id.0.to_vec().into()),
+            }
+        }
     }
 
     async fn expire(&self, state: &mut State) -> Result<(), Failure> {
@@ -354,15 +416,15 @@ impl Coordinator {
     }
 
     /// Leases the largest pending jobs to the worker.
-    async fn assign(
-        &self,
-        state: &mut State,
-        worker: &WorkerId,
-        free_slots: usize,
-        reply: &mut v1::ReportReply,
-    ) -> Result<(), Failure> {
-        while reply.assignments.len() < free_slots && !self.draining.load(Ordering::Relaxed) && !state.corrupt {
-            let Some(id) = state.queue.pop() else { return Ok(()) };
+    async fn assign(&self, state: &mut State, request: &Request, reply: &mut v1::ReportReply) -> Result<(), Failure> {
+        let Request { worker, free_slots, .. } = request;
+        let now = Instant::now();
+        state.not_before.retain(|_, ready| *ready > now);
+        while reply.assignments.len() < *free_slots && !self.draining.load(Ordering::Relaxed) && !state.corrupt {
+            let Some(place) = state.queue.iter().rposition(|id| !state.not_before.contains_key(id)) else {
+                return Ok(());
+            };
+            let id = state.queue.remove(place);
             let spec = &self.plan.jobs[id.0 as usize];
             if state.failed_keys.contains(&spec.key) || state.jobs[id.0 as usize].state != JobState::Pending {
                 continue;
@@ -376,6 +438,7 @@ impl Coordinator {
             let held = Held {
                 job: id,
                 worker: worker.clone(),
+                sequence: request.sequence,
                 lease_expires_at: Instant::now() + self.settings.lease,
                 progress: Progress::default(),
             };
@@ -393,6 +456,9 @@ impl Coordinator {
     }
 
     fn is_settled(&self, state: &State) -> bool {
+        if self.stopped.get().is_some() {
+            return true;
+        }
         let stopped = self.draining.load(Ordering::Relaxed) || state.corrupt;
         let waits = |id: &JobId| {
             let place = id.0 as usize;
@@ -410,15 +476,14 @@ impl Coordinator {
             {
                 let state = self.state.lock().await;
                 if self.is_settled(&state) {
-                    return settled(&state);
+                    return Settled { stopped: self.stopped.get().cloned(), ..settled(&state) };
                 }
             }
             // The timeout covers a lease that runs out without any report.
             if tokio::time::timeout(self.settings.poll, changed).await.is_err() {
                 let mut state = self.state.lock().await;
-                if self.expire(&mut state).await.is_err() {
-                    return settled(&state);
-                }
+                // A failure is remembered in `stopped`, which the next look sees.
+                let _ = self.expire(&mut state).await;
             }
         }
     }
@@ -491,6 +556,39 @@ fn settled(state: &State) -> Settled {
     found
 }
 
-fn state_failure(error: &StateError) -> Failure {
-    Failure::new(FailureClass::Policy, error.to_string())
+/// A report with every field checked.
+struct Request {
+    worker: WorkerId,
+    sequence: u64,
+    free_slots: usize,
+    running: Vec<(AttemptId, Progress)>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Request {
+    fn checked(request: v1::ReportRequest) -> Result<Self, Failure> {
+        if request.worker.is_empty() {
+            return Err(Failure::new(FailureClass::Policy, "message field worker: is empty"));
+        }
+        let running = |running: v1::RunningAttempt| {
+            let attempt = convert::attempt_from_wire(&running.attempt)?;
+            Ok((attempt, running.progress.unwrap_or_default().into()))
+        };
+        Ok(Self {
+            worker: WorkerId(request.worker),
+            sequence: request.sequence,
+            free_slots: if request.draining { 0 } else { request.free_slots as usize },
+            running: request.running.into_iter().map(running).collect::<Result<_, Failure>>()?,
+            outcomes: request.outcomes.into_iter().map(Outcome::try_from).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl State {
+    /// Whether this is the worker's latest report; remembers it.
+    fn is_latest(&mut self, request: &Request) -> bool {
+        let latest = self.latest.entry(request.worker.clone()).or_default();
+        *latest = request.sequence.max(*latest);
+        *latest == request.sequence
+    }
 }

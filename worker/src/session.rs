@@ -43,6 +43,8 @@ pub struct Session {
     slots: Slots,
     worker: String,
     epoch: Epoch,
+    /// Reports sent so far.
+    sequence: u64,
     running: HashMap<AttemptId, Running>,
     /// Ended attempts whose outcome was not acknowledged yet.
     ended: Vec<Outcome>,
@@ -61,6 +63,7 @@ impl Session {
             slots,
             worker: format!("w-{:016x}", random_u64()),
             epoch: Epoch(0),
+            sequence: 0,
             running: HashMap::new(),
             ended: Vec::new(),
         }
@@ -133,7 +136,8 @@ impl Session {
         if drained { 0 } else { self.slots.count.saturating_sub(self.running.len()) }
     }
 
-    fn request(&self, drained: bool) -> v1::ReportRequest {
+    fn request(&mut self, drained: bool) -> v1::ReportRequest {
+        self.sequence += 1;
         let running = |(attempt, running): (&AttemptId, &Running)| v1::RunningAttempt {
             compaction: running.assignment.compaction.0.clone(),
             epoch: running.assignment.epoch.0,
@@ -147,6 +151,7 @@ impl Session {
             running: self.running.iter().map(running).collect(),
             outcomes: self.ended.iter().map(Into::into).collect(),
             draining: drained,
+            sequence: self.sequence,
         }
     }
 
