@@ -1,173 +1,241 @@
 //! A directory of a local disk as a store.
 //!
-//! Every open walks down from the root's descriptor with `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)`, so neither a
-//! link nor `..` leads out, also when it is swapped in between check and open. What is created is synced, its folder
-//! too, before the call returns.
+//! Every open walks down from the root's descriptor without following a link (see [`beneath`]), so nothing leads out of
+//! the root, also when a link is swapped in between check and open. What is created is synced, its folder too, before
+//! the call returns. A whole object is first written under a staging name, which no listing shows; a crash leaves at
+//! most that, and [`LocalRoot::sweep_staging`] removes it.
+//!
+//! The root itself may be named through links: whoever names it decides. On a network disk hard links and renames are
+//! as atomic as here, but locks need a lock service that is often missing, so an embedded state store does not belong
+//! there ([`LocalRoot::on_network_disk`]).
+
+mod beneath;
+mod failures;
+mod objects;
 
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::ops::Range;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::{Errno, retry_on_intr};
 
 use super::Creation;
 use crate::model::error::{Failure, FailureClass};
 use crate::model::object::{Identity, ObjectInfo};
+use beneath::{Walk, open_beneath};
+use failures::{Doing, failed};
+pub(super) use objects::{LocalSink, LocalSource};
 
-/// Bytes that [`LocalSink`] gathers before it writes.
-const WRITE_BUFFER_BYTES: usize = 1 << 20;
+/// End of the names under which whole objects are written before they get theirs.
+const STAGING_SUFFIX: &str = ".baler-new";
+/// Longest name of a file, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+/// Longest path below the root, in bytes: what object stores can hold too.
+const PATH_BYTES_MAX: usize = 1_024;
 
 #[derive(Debug)]
 pub(super) struct LocalRoot {
     path: PathBuf,
     directory: OwnedFd,
-}
-
-#[derive(Debug)]
-pub(super) struct LocalSource {
-    file: File,
-    identity: Identity,
-    bytes: u64,
-}
-
-pub(super) struct LocalSink {
-    file: io::BufWriter<File>,
-    folder: OwnedFd,
-    name: String,
+    walk: Walk,
 }
 
 impl LocalRoot {
     pub(super) fn open(path: &Path, create: bool) -> Result<Self, Failure> {
+        let shown = path.display().to_string();
         if create {
-            std::fs::create_dir_all(path)
-                .map_err(|error| failed(&error, "create directory", &path.display().to_string()))?;
+            std::fs::create_dir_all(path).map_err(|error| failed(&error, Doing::Write, "create directory", &shown))?;
         }
-        let path = std::path::absolute(path).map_err(|error| failed(&error, "resolve", &path.display().to_string()))?;
-        let directory = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty())
-            .map_err(|error| failed(&error.into(), "open directory", &path.display().to_string()))?;
-        Ok(Self { path, directory })
+        let path = std::path::absolute(path).map_err(|error| failed(&error, Doing::Read, "resolve", &shown))?;
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        let directory = retry_on_intr(|| rustix::fs::open(&path, flags, Mode::empty()))
+            .map_err(|error| failed(&error.into(), Doing::Read, "open directory", &shown))?;
+        Ok(Self { path, directory, walk: Walk::default() })
+    }
+
+    /// The folder `path` of this root as a root of its own.
+    pub(super) fn beneath(&self, path: &str, create: bool) -> Result<Self, Failure> {
+        let path = path.trim_matches('/');
+        self.check_folder(path)?;
+        let directory = match create {
+            true => self.make_folder(path)?,
+            false => self.folder(path).map_err(|error| self.failed(error, Doing::Read, "open directory", path))?,
+        };
+        Ok(Self { path: self.path.join(path), directory, walk: self.walk })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    fn open_beneath(&self, path: &str, flags: OFlags) -> Result<OwnedFd, rustix::io::Errno> {
-        let path = if path.is_empty() { "." } else { path };
-        rustix::fs::openat2(
-            &self.directory,
-            path,
-            flags | OFlags::CLOEXEC,
-            if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(0o644) } else { Mode::empty() },
-            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
-        )
-    }
-
-    /// The folder of `path` opened, made where missing, and the last segment of `path`.
-    fn make_folder<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a str), Failure> {
-        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let mut made = String::new();
-        for segment in folder.split('/').filter(|segment| !segment.is_empty()) {
-            let parent = self
-                .open_beneath(&made, OFlags::DIRECTORY)
-                .map_err(|error| failed(&error.into(), "open folder", &made))?;
-            match rustix::fs::mkdirat(&parent, segment, Mode::from_raw_mode(0o755)) {
-                Ok(()) => rustix::fs::fsync(&parent).map_err(|error| failed(&error.into(), "sync folder", &made))?,
-                Err(rustix::io::Errno::EXIST) => {}
-                Err(error) => return Err(failed(&error.into(), "create folder", &format!("{made}/{segment}"))),
-            }
-            if !made.is_empty() {
-                made.push('/');
-            }
-            made.push_str(segment);
-        }
-        let folder =
-            self.open_beneath(&made, OFlags::DIRECTORY).map_err(|error| failed(&error.into(), "open folder", &made))?;
-        Ok((folder, name))
-    }
-
-    pub(super) fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>, Failure> {
-        let mut found = Vec::new();
-        let mut folders = vec![prefix.trim_matches('/').to_owned()];
-        while let Some(folder) = folders.pop() {
-            let descriptor = match self.open_beneath(&folder, OFlags::DIRECTORY) {
-                Ok(descriptor) => descriptor,
-                Err(rustix::io::Errno::NOENT) => continue,
-                Err(error) => return Err(failed(&error.into(), "list", &folder)),
-            };
-            let entries =
-                rustix::fs::Dir::read_from(&descriptor).map_err(|error| failed(&error.into(), "list", &folder))?;
-            for entry in entries {
-                let entry = entry.map_err(|error| failed(&error.into(), "list", &folder))?;
-                let Ok(name) = entry.file_name().to_str() else {
-                    let shown = entry.file_name().to_string_lossy().into_owned();
-                    let message = "the name is not UTF-8: rename it, or leave it outside the table";
-                    return Err(Failure::new(FailureClass::Policy, message).in_file(format!("{folder}/{shown}")));
-                };
-                if name == "." || name == ".." {
-                    continue;
-                }
-                let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
-                let stat = match rustix::fs::statat(&descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => stat,
-                    Err(rustix::io::Errno::NOENT) => continue,
-                    Err(error) => return Err(failed(&error.into(), "look at", &path)),
-                };
-                match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
-                    rustix::fs::FileType::Directory => folders.push(path),
-                    rustix::fs::FileType::RegularFile => found.push(info(path, &stat)),
-                    _ if name.ends_with(".parquet") => {
-                        found.push(ObjectInfo { path, bytes: 0, identity: Identity::Unknown, modified_ms: 0 });
-                    }
-                    _ => {}
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    pub(super) fn head(&self, path: &str) -> Result<Option<ObjectInfo>, Failure> {
-        match self.open_regular(path) {
-            Ok(Some(file)) => {
-                let stat = rustix::fs::fstat(&file).map_err(|error| failed(&error.into(), "look at", path))?;
-                Ok(Some(info(path.to_owned(), &stat)))
-            }
-            Ok(None) => Ok(None),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    /// Opens a regular file for reading; anything else is refused. Never blocks on a pipe.
-    fn open_regular(&self, path: &str) -> Result<Option<File>, Failure> {
-        let descriptor = match self.open_beneath(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
-            Ok(descriptor) => descriptor,
-            Err(rustix::io::Errno::NOENT) => return Ok(None),
-            Err(rustix::io::Errno::LOOP | rustix::io::Errno::XDEV) => {
-                let message = "a link is in its path: Baler follows no links, put the file itself below the root";
-                return Err(Failure::new(FailureClass::Policy, message).in_file(self.shown(path)));
-            }
-            Err(error) => return Err(failed(&error.into(), "open", &self.shown(path))),
-        };
-        let file = File::from(descriptor);
-        let regular = file.metadata().map_err(|error| failed(&error, "look at", &self.shown(path)))?.is_file();
-        if !regular {
-            return Err(Failure::new(FailureClass::Policy, "it is not a regular file").in_file(self.shown(path)));
-        }
-        Ok(Some(file))
+    /// Whether the root is on a disk of another machine, where locks cannot be relied on.
+    pub(super) fn on_network_disk(&self) -> bool {
+        const NETWORK: [u64; 6] = [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x517b, 0x0bd0_0bd0, 0x0102_1997];
+        rustix::fs::fstatfs(&self.directory).is_ok_and(|stat| NETWORK.contains(&(stat.f_type as u64 & 0xffff_ffff)))
     }
 
     fn shown(&self, path: &str) -> String {
         self.path.join(path).display().to_string()
     }
 
+    fn failed(&self, error: Errno, doing: Doing, what: &str, path: &str) -> Failure {
+        failed(&error.into(), doing, what, &self.shown(path))
+    }
+
+    /// Refuses a path that would leave the root or that not every store can hold.
+    fn check(&self, path: &str) -> Result<(), Failure> {
+        let wrong = if path.is_empty() {
+            "it is empty"
+        } else if path.len() > PATH_BYTES_MAX {
+            "it is longer than 1,024 bytes"
+        } else if path.chars().any(char::is_control) {
+            "it holds a control character"
+        } else if path.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
+            "it has an empty, '.' or '..' segment"
+        } else if path.split('/').any(|segment| segment.len() > NAME_BYTES_MAX) {
+            "a segment is longer than 255 bytes"
+        } else {
+            return Ok(());
+        };
+        let message = format!("not a name below the root ({wrong}): rename it");
+        Err(Failure::new(FailureClass::Policy, message).in_file(format!("{}/{path:?}", self.path.display())))
+    }
+
+    fn check_folder(&self, path: &str) -> Result<(), Failure> {
+        if path.is_empty() { Ok(()) } else { self.check(path) }
+    }
+
+    fn folder(&self, path: &str) -> Result<OwnedFd, Errno> {
+        open_beneath(&self.directory, path.as_bytes(), OFlags::DIRECTORY | OFlags::RDONLY, self.walk)
+    }
+
+    /// The folder opened, made where missing.
+    fn make_folder(&self, folder: &str) -> Result<OwnedFd, Failure> {
+        match self.folder(folder) {
+            Ok(found) => return Ok(found),
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(self.failed(error, Doing::Write, "open folder", folder)),
+        }
+        let mut end = 0;
+        for segment in folder.split('/') {
+            let parent = &folder[..end];
+            let path = &folder[..if end == 0 { segment.len() } else { end + 1 + segment.len() }];
+            end = path.len();
+            let parent =
+                self.folder(parent).map_err(|error| self.failed(error, Doing::Write, "open folder", parent))?;
+            match rustix::fs::mkdirat(&parent, segment, Mode::from_raw_mode(0o777)) {
+                Ok(()) => self.sync(&parent, path)?,
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(self.failed(error, Doing::Write, "create folder", path)),
+            }
+        }
+        self.folder(folder).map_err(|error| self.failed(error, Doing::Write, "open folder", folder))
+    }
+
+    fn sync(&self, folder: &OwnedFd, path: &str) -> Result<(), Failure> {
+        retry_on_intr(|| rustix::fs::fsync(folder))
+            .map_err(|error| self.failed(error, Doing::Write, "sync the folder of", path))
+    }
+
+    pub(super) fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>, Failure> {
+        let prefix = prefix.trim_matches('/');
+        self.check_folder(prefix)?;
+        let mut found = Vec::new();
+        let mut folders = vec![prefix.as_bytes().to_vec()];
+        while let Some(folder) = folders.pop() {
+            self.list_folder(&folder, &mut folders, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// Lists one folder. Names are bytes here: one that is not UTF-8, or not a name for every store, is listed too, so
+    /// that opening it refuses by name.
+    fn list_folder(
+        &self,
+        folder: &[u8],
+        folders: &mut Vec<Vec<u8>>,
+        found: &mut Vec<ObjectInfo>,
+    ) -> Result<(), Failure> {
+        let shown = String::from_utf8_lossy(folder);
+        let failed = |error: Errno| self.failed(error, Doing::Read, "list", &shown);
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY;
+        let descriptor = match open_beneath(&self.directory, folder, flags, self.walk) {
+            Ok(descriptor) => descriptor,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        for entry in rustix::fs::Dir::read_from(&descriptor).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." || is_staging(name) {
+                continue;
+            }
+            let path = if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() };
+            let stat = match rustix::fs::statat(&descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(failed(error)),
+            };
+            let unopenable = |path: String| ObjectInfo { path, bytes: 0, identity: Identity::Unknown, modified_ms: 0 };
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => folders.push(path),
+                FileType::RegularFile => match String::from_utf8(path) {
+                    Ok(path) if self.check(&path).is_ok() => found.push(info(path, &stat)),
+                    Ok(path) => found.push(unopenable(path)),
+                    Err(error) => found.push(unopenable(String::from_utf8_lossy(error.as_bytes()).into_owned())),
+                },
+                _ if name.ends_with(b".parquet") => {
+                    found.push(unopenable(String::from_utf8_lossy(&path).into_owned()));
+                }
+                // Files may be behind a link to a folder: they are not read, and must not be passed over in silence.
+                FileType::Symlink => {
+                    let target = rustix::fs::statat(&descriptor, name, AtFlags::empty());
+                    if target.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
+                        let path = String::from_utf8_lossy(&path);
+                        found.push(unopenable(format!("{path}/behind-a-link.parquet")));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn head(&self, path: &str) -> Result<Option<ObjectInfo>, Failure> {
+        let Some(file) = self.open_regular(path)? else { return Ok(None) };
+        let stat = rustix::fs::fstat(&file).map_err(|error| self.failed(error, Doing::Read, "look at", path))?;
+        Ok(Some(info(path.to_owned(), &stat)))
+    }
+
+    /// Opens a regular file for reading; anything else is refused. Never blocks on a pipe.
+    fn open_regular(&self, path: &str) -> Result<Option<File>, Failure> {
+        self.check(path)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let descriptor = match open_beneath(&self.directory, path.as_bytes(), flags, self.walk) {
+            Ok(descriptor) => descriptor,
+            Err(Errno::NOENT) if path.contains(char::REPLACEMENT_CHARACTER) => {
+                let message = "the name is not UTF-8: rename it, or leave it outside the table";
+                return Err(Failure::new(FailureClass::Policy, message).in_file(self.shown(path)));
+            }
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(self.failed(error, Doing::Read, "open", path)),
+        };
+        let stat = rustix::fs::fstat(&descriptor).map_err(|error| self.failed(error, Doing::Read, "look at", path))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Failure::new(FailureClass::Policy, "it is not a regular file").in_file(self.shown(path)));
+        }
+        Ok(Some(File::from(descriptor)))
+    }
+
     pub(super) fn read(&self, path: &str) -> Result<Option<Bytes>, Failure> {
         let Some(mut file) = self.open_regular(path)? else { return Ok(None) };
         let mut content = Vec::new();
-        file.read_to_end(&mut content).map_err(|error| failed(&error, "read", &self.shown(path)))?;
+        file.read_to_end(&mut content).map_err(|error| failed(&error, Doing::Read, "read", &self.shown(path)))?;
         Ok(Some(content.into()))
     }
 
@@ -175,154 +243,176 @@ impl LocalRoot {
         let file = self
             .open_regular(path)?
             .ok_or_else(|| Failure::new(FailureClass::InputMissing, "the file is gone").in_file(self.shown(path)))?;
-        let source = LocalSource { file, identity: identity.clone(), bytes };
+        let source = LocalSource::new(file, bytes, identity.clone());
         source.check_unchanged().map_err(|failure| failure.in_file(self.shown(path)))?;
         Ok(source)
     }
 
     pub(super) fn put_new(&self, path: &str, content: &[u8]) -> Result<Creation, Failure> {
-        let (folder, name) = self.make_folder(path)?;
-        let staging = format!(".{name}.{}.new", std::process::id());
-        self.write_whole(&folder, &staging, content, path)?;
-        let linked = rustix::fs::linkat(&folder, staging.as_str(), &folder, name, AtFlags::empty());
+        let (folder, name) = self.place(path)?;
+        let staging = self.write_whole(&folder, content, path)?;
+        let linked = match rustix::fs::linkat(&folder, staging.as_str(), &folder, name, AtFlags::empty()) {
+            // A file system without hard links.
+            Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
+                rustix::fs::renameat_with(&folder, staging.as_str(), &folder, name, RenameFlags::NOREPLACE)
+            }
+            linked => linked,
+        };
         let _ = rustix::fs::unlinkat(&folder, staging.as_str(), AtFlags::empty());
-        rustix::fs::fsync(&folder).map_err(|error| failed(&error.into(), "sync folder of", path))?;
+        self.sync(&folder, path)?;
         match linked {
             Ok(()) => Ok(Creation::Created),
-            Err(rustix::io::Errno::EXIST) if self.read(path)?.as_deref() == Some(content) => Ok(Creation::Created),
-            Err(rustix::io::Errno::EXIST) => Ok(Creation::Exists),
-            Err(error) => Err(failed(&error.into(), "create", &self.shown(path))),
+            Err(Errno::EXIST) if self.read(path)?.as_deref() == Some(content) => Ok(Creation::Created),
+            Err(Errno::EXIST) => Ok(Creation::Exists),
+            Err(error) => Err(self.failed(error, Doing::Write, "create", path)),
         }
     }
 
     pub(super) fn put(&self, path: &str, content: &[u8]) -> Result<(), Failure> {
-        let (folder, name) = self.make_folder(path)?;
-        let staging = format!(".{name}.{}.new", std::process::id());
-        self.write_whole(&folder, &staging, content, path)?;
-        rustix::fs::renameat(&folder, staging.as_str(), &folder, name)
-            .map_err(|error| failed(&error.into(), "replace", &self.shown(path)))?;
-        rustix::fs::fsync(&folder).map_err(|error| failed(&error.into(), "sync folder of", path))
+        let (folder, name) = self.place(path)?;
+        let staging = self.write_whole(&folder, content, path)?;
+        if let Err(error) = rustix::fs::renameat(&folder, staging.as_str(), &folder, name) {
+            let _ = rustix::fs::unlinkat(&folder, staging.as_str(), AtFlags::empty());
+            return Err(self.failed(error, Doing::Write, "replace", path));
+        }
+        self.sync(&folder, path)
     }
 
-    fn write_whole(&self, folder: &OwnedFd, name: &str, content: &[u8], path: &str) -> Result<(), Failure> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let descriptor = rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o644))
-            .map_err(|error| failed(&error.into(), "create", &self.shown(path)))?;
-        let mut file = File::from(descriptor);
-        file.write_all(content)
-            .and_then(|()| file.sync_all())
-            .map_err(|error| failed(&error, "write", &self.shown(path)))
+    /// The folder of `path`, made where missing, and the name in it.
+    fn place<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a str), Failure> {
+        self.check(path)?;
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.make_folder(folder)?, name))
+    }
+
+    /// Writes and syncs a whole new file under a staging name, which it returns.
+    fn write_whole(&self, folder: &OwnedFd, content: &[u8], path: &str) -> Result<String, Failure> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+            let staging = format!(".{nanos:x}-{:x}-{number:x}{STAGING_SUFFIX}", std::process::id());
+            match retry_on_intr(|| rustix::fs::openat(folder, staging.as_str(), flags, Mode::from_raw_mode(0o666))) {
+                Ok(descriptor) => {
+                    let mut file = File::from(descriptor);
+                    let written = file.write_all(content).and_then(|()| file.sync_all());
+                    return written.map(|()| staging.clone()).map_err(|error| {
+                        let _ = rustix::fs::unlinkat(folder, staging.as_str(), AtFlags::empty());
+                        failed(&error, Doing::Write, "write", &self.shown(path))
+                    });
+                }
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(self.failed(error, Doing::Write, "create", path)),
+            }
+        }
     }
 
     pub(super) fn create(&self, path: &str) -> Result<LocalSink, Failure> {
-        let (folder, name) = self.make_folder(path)?;
+        let (folder, name) = self.place(path)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let descriptor = rustix::fs::openat(&folder, name, flags, Mode::from_raw_mode(0o644))
-            .map_err(|error| failed(&error.into(), "create", &self.shown(path)))?;
-        let file = io::BufWriter::with_capacity(WRITE_BUFFER_BYTES, File::from(descriptor));
-        Ok(LocalSink { file, folder, name: name.to_owned() })
+        let descriptor = retry_on_intr(|| rustix::fs::openat(&folder, name, flags, Mode::from_raw_mode(0o666)))
+            .map_err(|error| self.failed(error, Doing::Write, "create", path))?;
+        Ok(LocalSink::new(File::from(descriptor), folder, name, self.shown(path)))
     }
 
     pub(super) fn publish(&self, from: &str, to: &str) -> Result<Creation, Failure> {
-        let (to_folder, to_name) = self.make_folder(to)?;
-        let (from_folder, from_name) = self.make_folder(from)?;
-        match rustix::fs::renameat_with(&from_folder, from_name, &to_folder, to_name, RenameFlags::NOREPLACE) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::EXIST) => return Ok(Creation::Exists),
+        let verified = self.open_regular(from)?;
+        let (to_folder, to_name) = self.place(to)?;
+        if verified.is_none() {
             // An earlier call may have moved it: the caller looks at what has the name.
-            Err(rustix::io::Errno::NOENT) if self.head(to)?.is_some() => return Ok(Creation::Exists),
-            Err(error) => return Err(failed(&error.into(), "publish", &self.shown(to))),
+            return match self.head(to)? {
+                Some(_) => Ok(Creation::Exists),
+                None => Err(self.failed(Errno::NOENT, Doing::Read, "publish", from)),
+            };
         }
-        rustix::fs::fsync(&to_folder).map_err(|error| failed(&error.into(), "sync folder of", to))?;
-        rustix::fs::fsync(&from_folder).map_err(|error| failed(&error.into(), "sync folder of", from))?;
+        let (folder, from_name) = from.rsplit_once('/').unwrap_or(("", from));
+        let from_folder =
+            self.folder(folder).map_err(|error| self.failed(error, Doing::Write, "open folder", folder))?;
+        let moved =
+            match rustix::fs::renameat_with(&from_folder, from_name, &to_folder, to_name, RenameFlags::NOREPLACE) {
+                // A file system without this kind of rename.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    rustix::fs::linkat(&from_folder, from_name, &to_folder, to_name, AtFlags::empty())
+                        .and_then(|()| rustix::fs::unlinkat(&from_folder, from_name, AtFlags::empty()))
+                }
+                moved => moved,
+            };
+        match moved {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Ok(Creation::Exists),
+            Err(error) => return Err(self.failed(error, Doing::Write, "publish", to)),
+        }
+        self.sync(&to_folder, to)?;
+        self.sync(&from_folder, from)?;
         Ok(Creation::Created)
     }
 
     pub(super) fn delete(&self, path: &str) -> Result<(), Failure> {
+        self.check(path)?;
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let folder = match self.open_beneath(folder, OFlags::DIRECTORY) {
+        let folder = match self.folder(folder) {
             Ok(folder) => folder,
-            Err(rustix::io::Errno::NOENT) => return Ok(()),
-            Err(error) => return Err(failed(&error.into(), "open folder", folder)),
+            Err(Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(self.failed(error, Doing::Write, "open folder", folder)),
         };
         match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
-            Ok(()) => rustix::fs::fsync(&folder).map_err(|error| failed(&error.into(), "sync folder of", path)),
-            Err(rustix::io::Errno::NOENT) => Ok(()),
-            Err(error) => Err(failed(&error.into(), "delete", &self.shown(path))),
+            Ok(()) => self.sync(&folder, path),
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(self.failed(error, Doing::Write, "delete", path)),
         }
     }
-}
 
-impl LocalSource {
-    pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes, Failure> {
-        let mut content = vec![0; (range.end - range.start) as usize];
-        match self.file.read_exact_at(&mut content, range.start) {
-            Ok(()) => Ok(content.into()),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(Failure::new(FailureClass::InputChanged, "the file became shorter while it was read"))
+    /// Removes staging names in `folder` that are older than `age`: what a crashed writer left. Returns how many.
+    pub(super) fn sweep_staging(&self, folder: &str, age: Duration) -> Result<u64, Failure> {
+        let folder = folder.trim_matches('/');
+        self.check_folder(folder)?;
+        let failed = |error: Errno| self.failed(error, Doing::Write, "sweep", folder);
+        let descriptor = match self.folder(folder) {
+            Ok(descriptor) => descriptor,
+            Err(Errno::NOENT) => return Ok(0),
+            Err(error) => return Err(failed(error)),
+        };
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut removed = 0;
+        for entry in rustix::fs::Dir::read_from(&descriptor).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            if !is_staging(name.to_bytes()) {
+                continue;
             }
-            Err(error) => Err(failed(&error, "read", "")),
+            let Ok(stat) = rustix::fs::statat(&descriptor, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let old = u64::try_from(stat.st_mtime).is_ok_and(|modified| now.saturating_sub(modified) >= age.as_secs());
+            if old && rustix::fs::unlinkat(&descriptor, name, AtFlags::empty()).is_ok() {
+                removed += 1;
+            }
         }
-    }
-
-    pub(super) fn check_unchanged(&self) -> Result<(), Failure> {
-        let stat = rustix::fs::fstat(&self.file).map_err(|error| failed(&error.into(), "look at", ""))?;
-        let now = info(String::new(), &stat);
-        if now.bytes != self.bytes || (self.identity != Identity::Unknown && now.identity != self.identity) {
-            let message = format!(
-                "the file is not the one that was planned ({} bytes now, {} planned): plan again",
-                now.bytes, self.bytes
-            );
-            return Err(Failure::new(FailureClass::InputChanged, message));
-        }
-        Ok(())
+        Ok(removed)
     }
 }
 
-impl LocalSink {
-    pub(super) fn write_all(&mut self, buffer: &[u8]) -> io::Result<()> {
-        self.file.write_all(buffer)
-    }
-
-    pub(super) fn finish(self) -> Result<Identity, Failure> {
-        let name = self.name;
-        let file = self.file.into_inner().map_err(|error| failed(error.error(), "write", &name))?;
-        file.sync_all().map_err(|error| failed(&error, "sync", &name))?;
-        rustix::fs::fsync(&self.folder).map_err(|error| failed(&error.into(), "sync folder of", &name))?;
-        let metadata = file.metadata().map_err(|error| failed(&error, "look at", &name))?;
-        Ok(Identity::Local {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            modified_ns: metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec(),
-            changed_ns: metadata.ctime() * 1_000_000_000 + metadata.ctime_nsec(),
-        })
-    }
-
-    pub(super) fn abort(self) {
-        let _ = rustix::fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
-    }
+fn is_staging(name: &[u8]) -> bool {
+    name.starts_with(b".") && name.ends_with(STAGING_SUFFIX.as_bytes())
 }
 
-fn info(path: String, stat: &rustix::fs::Stat) -> ObjectInfo {
+fn info(path: String, stat: &Stat) -> ObjectInfo {
     ObjectInfo {
         path,
         bytes: stat.st_size as u64,
-        identity: Identity::Local {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            modified_ns: stat.st_mtime * 1_000_000_000 + stat.st_mtime_nsec as i64,
-            changed_ns: stat.st_ctime * 1_000_000_000 + stat.st_ctime_nsec as i64,
-        },
-        modified_ms: stat.st_mtime * 1_000 + stat.st_mtime_nsec as i64 / 1_000_000,
+        identity: identity(stat),
+        modified_ms: stat.st_mtime.saturating_mul(1_000).saturating_add(stat.st_mtime_nsec as i64 / 1_000_000),
     }
 }
 
-/// A failure of the file system: missing is definite, permission is policy, the rest may pass.
-fn failed(error: &io::Error, doing: &str, path: &str) -> Failure {
-    let class = match error.kind() {
-        io::ErrorKind::NotFound => FailureClass::InputMissing,
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => FailureClass::Policy,
-        _ => FailureClass::Transient,
-    };
-    Failure::new(class, format!("{doing}: {error}")).in_file(path)
+fn identity(stat: &Stat) -> Identity {
+    let nanos = |seconds: i64, nanos: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanos);
+    Identity::Local {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        modified_ns: nanos(stat.st_mtime, stat.st_mtime_nsec as i64),
+        changed_ns: nanos(stat.st_ctime, stat.st_ctime_nsec as i64),
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,10 +11,13 @@ mod local;
 mod remote;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::Write;
 use std::ops::Range;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -89,10 +92,7 @@ impl Store {
     pub fn open(alias: &str, location: &str, create: bool) -> Result<Self, Failure> {
         let backend = match location.split_once("://") {
             None => Backend::Local(Arc::new(local::LocalRoot::open(location.as_ref(), create)?)),
-            Some(("file", path)) => {
-                let path = path.strip_prefix("localhost").unwrap_or(path);
-                Backend::Local(Arc::new(local::LocalRoot::open(path.as_ref(), create)?))
-            }
+            Some(("file", rest)) => Backend::Local(Arc::new(local::LocalRoot::open(&file_path(rest)?, create)?)),
             Some(_) => Backend::Remote(Arc::new(remote::RemoteRoot::open(location)?)),
         };
         Ok(Self { alias: alias.to_owned(), backend })
@@ -101,8 +101,8 @@ impl Store {
     /// A store under `alias` whose root is the folder `path` of this one.
     pub fn beneath(&self, alias: &str, path: &str, create: bool) -> Result<Self, Failure> {
         let backend = match &self.backend {
-            Backend::Local(root) => Backend::Local(Arc::new(local::LocalRoot::open(&root.path().join(path), create)?)),
-            Backend::Remote(root) => Backend::Remote(Arc::new(root.beneath(path))),
+            Backend::Local(root) => Backend::Local(Arc::new(root.beneath(path, create)?)),
+            Backend::Remote(root) => Backend::Remote(Arc::new(root.beneath(path)?)),
         };
         Ok(Self { alias: alias.to_owned(), backend })
     }
@@ -210,6 +210,63 @@ impl Store {
             Backend::Remote(root) => root.delete(path),
         }
     }
+
+    /// Whether the root is a local folder on a disk of another machine, where file locks cannot be relied on.
+    pub fn on_network_disk(&self) -> bool {
+        match &self.backend {
+            Backend::Local(root) => root.on_network_disk(),
+            Backend::Remote(_) => false,
+        }
+    }
+
+    /// Removes what crashed writers of whole objects left in `folder` (not below it) and is older than `age`; no
+    /// listing shows it. Returns how many. Object stores keep nothing of the kind in view.
+    pub fn sweep_staging(&self, folder: &str, age: Duration) -> Result<u64, Failure> {
+        match &self.backend {
+            Backend::Local(root) => root.sweep_staging(folder, age),
+            Backend::Remote(_) => Ok(0),
+        }
+    }
+
+    /// Fails unless this store can be written and keeps its promise that [`Store::put_new`] never replaces: some S3
+    /// servers accept the condition and ignore it. Leaves nothing behind. `folder` is the control folder.
+    pub fn check_create_only(&self, folder: &str, nonce: &str) -> Result<(), Failure> {
+        let path = format!("{}/probe-{nonce}", folder.trim_matches('/'));
+        let first = self.put_new(&path, b"first")?;
+        let second = self.put_new(&path, b"second");
+        let kept = self.read(&path);
+        self.delete(&path)?;
+        if first == Creation::Created && second? == Creation::Exists && kept?.as_deref() == Some(b"first") {
+            return Ok(());
+        }
+        let message = "this store replaces objects that were to be created only if absent, so two writers could \
+                       destroy each other's work: use a store with conditional writes (If-None-Match)";
+        Err(Failure::new(FailureClass::Unsupported, message).in_file(self.location()))
+    }
+}
+
+/// The path of a `file://` URL, whose `rest` follows the two slashes.
+fn file_path(rest: &str) -> Result<PathBuf, Failure> {
+    let refused = |message: &str| Failure::new(FailureClass::Policy, message);
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    if !matches!(host, "" | "localhost") || path.is_empty() {
+        return Err(refused("a file:// URL has three slashes and the whole path: file:///folder"));
+    }
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut bytes = path.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let mut digit = || bytes.next().and_then(|digit| char::from(digit).to_digit(16));
+        let value = digit().and_then(|high| Some(high * 16 + digit()?));
+        match value.and_then(|value| u8::try_from(value).ok()) {
+            Some(value) if value != 0 => decoded.push(value),
+            _ => return Err(refused("a % in a file:// URL begins a byte of two hexadecimal digits: write %25 for %")),
+        }
+    }
+    Ok(PathBuf::from(OsString::from_vec(decoded)))
 }
 
 impl Source {

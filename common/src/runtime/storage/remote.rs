@@ -81,19 +81,11 @@ impl RemoteRoot {
         Ok(Self { store, prefix, location })
     }
 
-    #[cfg(test)]
-    fn over(store: Arc<dyn ObjectStore>, prefix: &str) -> Self {
-        Self { store, prefix: prefix.to_owned(), location: format!("test://bucket/{prefix}") }
-    }
-
-    pub(super) fn beneath(&self, path: &str) -> Self {
+    /// The folder `path` of this root as a root of its own.
+    pub(super) fn beneath(&self, path: &str) -> Result<Self, Failure> {
         let path = path.trim_matches('/');
-        let prefix = if self.prefix.is_empty() { path.to_owned() } else { format!("{}/{path}", self.prefix) };
-        Self {
-            store: self.store.clone(),
-            prefix: prefix.trim_matches('/').to_owned(),
-            location: format!("{}/{path}", self.location.trim_end_matches('/')),
-        }
+        let prefix = self.folder_key(path)?.as_ref().to_owned();
+        Ok(Self { store: self.store.clone(), prefix, location: self.shown(path) })
     }
 
     pub(super) fn location(&self) -> &str {
@@ -104,9 +96,16 @@ impl RemoteRoot {
         format!("{}/{path}", self.location.trim_end_matches('/'))
     }
 
-    /// The key of `path` in the bucket. A path that leaves the root or that a store would change is refused.
+    /// The key of the object `path`. A path that leaves the root or that a store would change is refused.
     fn key(&self, path: &str) -> Result<Path, Failure> {
-        let path = path.trim_end_matches('/');
+        if path.is_empty() || path.starts_with('/') || path.ends_with('/') {
+            let message = "not a name of an object (it is empty, or has a slash at its start or end): rename it";
+            return Err(Failure::new(FailureClass::Policy, message).in_file(self.shown(path)));
+        }
+        self.folder_key(path)
+    }
+
+    fn folder_key(&self, path: &str) -> Result<Path, Failure> {
         let whole = match (self.prefix.is_empty(), path.is_empty()) {
             (true, _) => path.to_owned(),
             (false, true) => self.prefix.clone(),
@@ -118,6 +117,9 @@ impl RemoteRoot {
         };
         if whole.len() > 1_024 {
             return Err(refused("longer than 1,024 bytes".to_owned()));
+        }
+        if whole.chars().any(char::is_control) {
+            return Err(refused("a control character".to_owned()));
         }
         match Path::parse(&whole) {
             Ok(key) if key.as_ref() == whole => Ok(key),
@@ -139,7 +141,7 @@ impl RemoteRoot {
     }
 
     pub(super) fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>, Failure> {
-        let folder = self.key(prefix.trim_matches('/'))?;
+        let folder = self.folder_key(prefix.trim_matches('/'))?;
         let store = self.store.clone();
         let listed = wait(async move {
             let folder = (!folder.as_ref().is_empty()).then_some(folder);

@@ -109,12 +109,13 @@ fn told(text: &str) -> String {
             text = text.replace(value, "(hidden)");
         }
     }
+    text.truncate(text.trim_end_matches(['.', ' ', ':']).len());
     if text.len() > CAUSE_BYTES_MAX {
         let end = (0..=CAUSE_BYTES_MAX).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
         text.truncate(end);
         text.push_str(" ...");
     }
-    text.trim_end_matches(['.', ' ', ':']).to_owned()
+    text
 }
 
 fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
