@@ -210,7 +210,7 @@ impl RemoteRoot {
                 return Err(failure);
             }
             last = Some(Failure { class: FailureClass::Transient, ..failure });
-            std::thread::sleep(pause(attempt));
+            wait(tokio::time::sleep(pause(attempt)))?;
         }
         Err(last.unwrap_or_else(|| Failure::new(FailureClass::Transient, "create: no answer")))
     }
