@@ -203,6 +203,23 @@ impl Store {
         }
     }
 
+    /// Moves an object to a name that no object has: a rename on a local disk; elsewhere a copy whose size is compared
+    /// before the old name goes. `Exists` leaves both as they are. Nothing is lost if the call is cut short and repeated.
+    pub fn relocate(&self, from: &str, to: &str) -> Result<Creation, Failure> {
+        let creation = self.publish(from, to)?;
+        if creation == Creation::Created
+            && matches!(self.backend, Backend::Remote(_))
+            && let (Some(old), Some(new)) = (self.head(from)?, self.head(to)?)
+        {
+            if old.bytes != new.bytes {
+                let message = format!("the copy has {} bytes, the object {}: try again", new.bytes, old.bytes);
+                return Err(Failure::new(FailureClass::Transient, message).in_file(self.describe(to)));
+            }
+            self.delete(from)?;
+        }
+        Ok(creation)
+    }
+
     /// Removes an object; one that is gone already is fine. Called by the sweep only.
     pub fn delete(&self, path: &str) -> Result<(), Failure> {
         match &self.backend {

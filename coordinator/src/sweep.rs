@@ -1,0 +1,1 @@
+//! Cleans up what no reader needs any more.
