@@ -2,8 +2,10 @@
 //! that the rows are the same. It knows no table format and commits nothing.
 
 pub mod context;
+pub mod fingerprint;
 pub mod mask;
 pub mod read;
 pub mod session;
 pub mod slots;
 pub mod verify;
+pub mod write;

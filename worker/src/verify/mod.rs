@@ -1,63 +1,309 @@
 //! The checking side: an independent reader that folds what is stored straight into fingerprints.
+//!
+//! Footers, pages, codecs and levels are read with polars-parquet, values by [`values`]; nothing of it is used by the side
+//! that feeds the writer (the compression libraries are shared). No row and no array is assembled: each leaf is folded
+//! into one pair of sums per row of a row group, and a dictionary's values are hashed once.
+//!
+//! Row groups are independent pieces: their positions in the output follow from footers and mask, so they are folded on
+//! as many threads as the attempt has, in any order.
+
+mod fold;
+mod footer;
+mod schema;
+mod values;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use baler_common::model::error::{Failure, FailureClass};
 use baler_common::model::fingerprint::Fingerprint;
+use baler_common::model::job::ColumnMap;
 use baler_common::runtime::storage::Source;
+use polars_parquet::parquet::metadata::FileMetadata;
 
 use crate::context::Context;
+use crate::fingerprint::add_row;
 use crate::mask::RowMask;
 use crate::read::inputs::Inputs;
+use fold::{Feed, Scratch, fold_absent, fold_chunk};
+pub use schema::CheckSchema;
+use values::Treatment;
 
-/// The output's schema as the checking side needs it.
-#[derive(Debug)]
-pub struct CheckSchema {}
-
-impl CheckSchema {
-    /// Reads the schema from the bytes of a Parquet file (or of the end of one), as a job carries it.
-    pub fn from_parquet(_bytes: &[u8]) -> Result<Self, Failure> {
-        Err(absent())
-    }
-}
+/// Name and version of the decoder, as receipts carry it.
+pub const DECODER: &str = "polars-parquet 0.55.2";
 
 /// What a check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
     pub fingerprint: Fingerprint,
+    /// Row groups of the object, or of all inputs.
+    pub row_groups: u32,
     /// The decoder that read the rows, and columns that another one had to check.
     pub verified_by: String,
 }
 
 /// Fingerprint of all inputs concatenated. Rows outside the mask are left out: positions count kept rows only.
+///
+/// # Errors
+/// The failure names the input and the column.
 pub fn check_inputs(
-    _inputs: &Inputs,
-    _schema: &CheckSchema,
-    _mask: Option<&RowMask>,
-    _context: &Context,
+    inputs: &Inputs,
+    schema: &CheckSchema,
+    mask: Option<&RowMask>,
+    context: &Context,
 ) -> Result<Checked, Failure> {
-    Err(absent())
+    let mut starts = Vec::with_capacity(inputs.len());
+    let (mut first, mut position) = (0u64, 0u64);
+    for file in inputs.files() {
+        starts.push((first, position));
+        let kept = mask.map_or(file.rows, |mask| mask.kept_in(first..first + file.rows));
+        first += file.rows;
+        position += kept;
+    }
+    let treatment = Treatment { one_nan: false, check_text: true };
+    let pieces = in_pieces(inputs.len(), context, |input, scratch| {
+        let (first, position) = starts[input];
+        check_input(inputs, input, schema, mask, first, position, treatment, scratch, context)
+    })?;
+    Ok(total(pieces))
 }
 
-/// Fingerprint of one stored object whose first row has `first_position` in the output's order. Checks the footer too.
+#[allow(clippy::too_many_arguments)]
+fn check_input(
+    inputs: &Inputs,
+    input: usize,
+    schema: &CheckSchema,
+    mask: Option<&RowMask>,
+    mut first: u64,
+    mut position: u64,
+    treatment: Treatment,
+    scratch: &mut Scratch,
+    context: &Context,
+) -> Result<(Fingerprint, u32), Failure> {
+    let mut fingerprint = Fingerprint::default();
+    let mut row_groups = 0;
+    each_row_group(inputs, input, schema, treatment, scratch, context, &mut |rows| {
+        for row in rows {
+            if mask.is_none_or(|mask| mask.keeps(first)) {
+                add_row(&mut fingerprint, *row, position);
+                position += 1;
+            }
+            first += 1;
+        }
+        row_groups += 1;
+        Ok(())
+    })?;
+    Ok((fingerprint, row_groups))
+}
+
+/// Folds the row groups of one input and hands over each one's rows.
+fn each_row_group(
+    inputs: &Inputs,
+    input: usize,
+    schema: &CheckSchema,
+    treatment: Treatment,
+    scratch: &mut Scratch,
+    context: &Context,
+    take: &mut dyn FnMut(&[[u64; 2]]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let source = inputs.source(input)?;
+    let file = inputs.file(input);
+    let metadata = footer::read_footer(&source)?;
+    let own = CheckSchema::from_descriptor(&metadata.schema_descr).map_err(|f| f.in_file(source.name()))?;
+    let feeds = feeds(schema, &own, &file.columns).map_err(|failure| failure.in_file(source.name()))?;
+    let rows = metadata.row_groups.iter().try_fold(0u64, |sum, group| sum.checked_add(group.num_rows() as u64));
+    if rows != Some(file.rows) || metadata.num_rows as u64 != file.rows {
+        let message = format!("its footer has {} rows, {} were planned", metadata.num_rows, file.rows);
+        return Err(Failure::new(FailureClass::InputCorrupt, message).in_file(source.name()));
+    }
+    let mut sums = Vec::new();
+    for group in 0..metadata.row_groups.len() {
+        fold_group(&source, &metadata, group, schema, &feeds, treatment, &mut sums, scratch, context)?;
+        take(&sums)?;
+    }
+    Ok(())
+}
+
+/// Fingerprint of one stored object whose first row has `first_position` in the output's order. The object's schema must
+/// be the job's, and its statistics must hold.
+///
+/// # Errors
+/// [`FailureClass::FingerprintMismatch`] when the object is not as it should be.
 pub fn check_object(
-    _source: &Source,
-    _schema: &CheckSchema,
-    _first_position: u64,
-    _context: &Context,
+    source: &Source,
+    schema: &CheckSchema,
+    first_position: u64,
+    context: &Context,
 ) -> Result<Checked, Failure> {
-    Err(absent())
+    let metadata = footer::read_footer(source)?;
+    if metadata.schema_descr.fields() != schema.fields.as_slice() {
+        let message = "the stored file has another schema than the job";
+        return Err(Failure::new(FailureClass::FingerprintMismatch, message).in_file(source.name()));
+    }
+    let feeds = feeds(schema, schema, &ColumnMap::Same)?;
+    let mut starts = Vec::with_capacity(metadata.row_groups.len());
+    let mut position = first_position;
+    for group in &metadata.row_groups {
+        starts.push(position);
+        position += group.num_rows() as u64;
+    }
+    let pieces = in_pieces(metadata.row_groups.len(), context, |group, scratch| {
+        let mut sums = Vec::new();
+        let treatment = Treatment::default();
+        fold_group(source, &metadata, group, schema, &feeds, treatment, &mut sums, scratch, context)?;
+        let mut fingerprint = Fingerprint::default();
+        for (row, position) in sums.iter().zip(starts[group]..) {
+            add_row(&mut fingerprint, *row, position);
+        }
+        Ok((fingerprint, 1))
+    })?;
+    Ok(total(pieces))
 }
 
 /// A 128-bit hash of every row of the inputs, in order, handed over in blocks: equal rows have equal hashes, where any
 /// NaN equals any other, null equals null, and -0.0 differs from 0.0.
 pub fn row_hashes(
-    _inputs: &Inputs,
-    _schema: &CheckSchema,
-    _context: &Context,
-    _sink: &mut dyn FnMut(&[[u64; 2]]) -> Result<(), Failure>,
+    inputs: &Inputs,
+    schema: &CheckSchema,
+    context: &Context,
+    sink: &mut dyn FnMut(&[[u64; 2]]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    Err(absent())
+    let treatment = Treatment { one_nan: true, check_text: true };
+    let mut scratch = Scratch::new();
+    for input in 0..inputs.len() {
+        each_row_group(inputs, input, schema, treatment, &mut scratch, context, sink)?;
+    }
+    Ok(())
 }
 
-fn absent() -> Failure {
-    Failure::new(FailureClass::Unsupported, "this build has no checking reader yet")
+/// Folds all leaves of one row group into `sums`.
+#[allow(clippy::too_many_arguments)]
+fn fold_group(
+    source: &Source,
+    metadata: &FileMetadata,
+    group: usize,
+    schema: &CheckSchema,
+    feeds: &[Option<(usize, Feed<'_>)>],
+    treatment: Treatment,
+    sums: &mut Vec<[u64; 2]>,
+    scratch: &mut Scratch,
+    context: &Context,
+) -> Result<(), Failure> {
+    let group = &metadata.row_groups[group];
+    sums.clear();
+    sums.resize(group.num_rows(), [0; 2]);
+    for (output, feed) in schema.leaves.iter().zip(feeds) {
+        let Some((chunk, feed)) = feed else {
+            fold_absent(output, sums);
+            continue;
+        };
+        let named = |failure: Failure| failure.in_column(output.path.as_str()).in_file(source.name());
+        let chunk = group
+            .parquet_columns()
+            .get(*chunk)
+            .ok_or_else(|| named(Failure::new(FailureClass::InputCorrupt, "the row group has no such column chunk")))?;
+        let folded = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            fold_chunk(source, chunk, output, feed, treatment, sums, scratch, context)
+        }));
+        match folded {
+            Ok(folded) => folded.map_err(named)?,
+            Err(_) => {
+                *scratch = Scratch::new();
+                return Err(named(Failure::new(FailureClass::InputCorrupt, "the checking decoder cannot read it")));
+            }
+        }
+    }
+    context.count_verified(group.num_rows() as u64);
+    Ok(())
+}
+
+/// For each leaf of the output: the input's leaf that feeds it, or what is known of it from its neighbours.
+fn feeds<'a>(
+    schema: &CheckSchema,
+    own: &'a CheckSchema,
+    columns: &ColumnMap,
+) -> Result<Vec<Option<(usize, Feed<'a>)>>, Failure> {
+    let mismatch = |message: &str| Failure::new(FailureClass::SchemaMismatch, message);
+    let mut found = Vec::with_capacity(schema.leaves.len());
+    for (number, output) in schema.leaves.iter().enumerate() {
+        let leaf = match columns {
+            ColumnMap::Same if own.leaves.len() != schema.leaves.len() => {
+                return Err(mismatch("it has another number of columns than the job"));
+            }
+            ColumnMap::Same => Some(number),
+            ColumnMap::Leaves(leaves) => leaves.get(number).copied().flatten().map(|leaf| leaf as usize),
+        };
+        let feed = match leaf {
+            Some(leaf) => {
+                let stored =
+                    own.leaves.get(leaf).ok_or_else(|| mismatch("the job names a column that it does not have"))?;
+                if stored.physical != output.physical || stored.max_repetition != output.max_repetition {
+                    return Err(mismatch("its type is not the job's").in_column(output.path.as_str()));
+                }
+                Some((leaf, Feed::Leaf(stored)))
+            }
+            None => neighbour(output, own),
+        };
+        found.push(feed);
+    }
+    Ok(found)
+}
+
+/// The leaf of the input that shares most of a missing column's path, and the levels of the last node they share.
+fn neighbour<'a>(output: &schema::Leaf, own: &'a CheckSchema) -> Option<(usize, Feed<'a>)> {
+    let shared = |leaf: &schema::Leaf| {
+        leaf.steps.iter().zip(&output.steps).take_while(|(have, want)| have.name == want.name).count()
+    };
+    let (number, leaf) =
+        own.leaves.iter().enumerate().max_by_key(|(number, leaf)| (shared(leaf), std::cmp::Reverse(*number)))?;
+    let step = leaf.steps.get(shared(leaf).checked_sub(1)?)?;
+    Some((number, Feed::Neighbour { leaf, canonical: step.canonical, repetition: step.repetition }))
+}
+
+/// Runs `fold` for every piece, on the attempt's threads. The first failure by piece number wins.
+fn in_pieces(
+    count: usize,
+    context: &Context,
+    fold: impl Fn(usize, &mut Scratch) -> Result<(Fingerprint, u32), Failure> + Sync,
+) -> Result<Vec<(Fingerprint, u32)>, Failure> {
+    let threads = context.threads.min(count);
+    if threads <= 1 {
+        let mut scratch = Scratch::new();
+        return (0..count).map(|piece| fold(piece, &mut scratch)).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let failed = AtomicBool::new(false);
+    let results: Arc<Mutex<Vec<_>>> = Arc::new(Mutex::new(Vec::with_capacity(count)));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut scratch = Scratch::new();
+                while !failed.load(Ordering::Relaxed) {
+                    let piece = next.fetch_add(1, Ordering::Relaxed);
+                    if piece >= count {
+                        break;
+                    }
+                    let result = fold(piece, &mut scratch);
+                    if result.is_err() {
+                        failed.store(true, Ordering::Relaxed);
+                    }
+                    results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((piece, result));
+                }
+            });
+        }
+    });
+    let mut results = std::mem::take(&mut *results.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    results.sort_by_key(|(piece, _)| *piece);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+fn total(pieces: Vec<(Fingerprint, u32)>) -> Checked {
+    let mut fingerprint = Fingerprint::default();
+    let mut row_groups = 0;
+    for (piece, groups) in pieces {
+        fingerprint.add(&piece);
+        row_groups += groups;
+    }
+    Checked { fingerprint, row_groups, verified_by: DECODER.to_owned() }
 }
