@@ -120,6 +120,9 @@ pub struct Coordinator {
     events: broadcast::Sender<Event>,
     /// Why nothing can be made durable any more.
     stopped: OnceLock<Failure>,
+    /// One for each residue of a job's number: a repeated outcome waits until the first is recorded, also when nobody
+    /// waits for the first any more.
+    recording: [Arc<Mutex<()>>; 16],
 }
 
 struct State {
@@ -207,6 +210,7 @@ impl Coordinator {
             changed: Notify::new(),
             events,
             stopped: OnceLock::new(),
+            recording: Default::default(),
         })
     }
 
@@ -309,8 +313,13 @@ impl Coordinator {
     }
 
     async fn record(&self, spec: &JobSpec, receipt: &Receipt) -> Result<(), Failure> {
+        let turn = self.recording[spec.job.0 as usize % self.recording.len()].clone().lock_owned().await;
         let (evidence, spec, receipt) = (self.evidence.clone(), spec.clone(), receipt.clone());
-        tokio::task::spawn_blocking(move || evidence.record(&spec, &receipt))
+        let record = move || {
+            let _turn = turn;
+            evidence.record(&spec, &receipt)
+        };
+        tokio::task::spawn_blocking(record)
             .await
             .unwrap_or_else(|error| Err(Failure::new(FailureClass::WorkerLost, format!("store the receipt: {error}"))))
     }
@@ -424,16 +433,22 @@ impl Coordinator {
             let Some(place) = state.queue.iter().rposition(|id| !state.not_before.contains_key(id)) else {
                 return Ok(());
             };
-            let id = state.queue.remove(place);
+            let id = state.queue[place];
             let spec = &self.plan.jobs[id.0 as usize];
             if state.failed_keys.contains(&spec.key) || state.jobs[id.0 as usize].state != JobState::Pending {
+                state.queue.remove(place);
                 continue;
             }
             let attempt =
                 Attempt { id: AttemptId(random_u64().to_le_bytes()), epoch: self.epoch(), worker: worker.clone() };
             let lease = JobEvent::Lease(attempt.clone());
-            let Ok(next) = job::step(spec, &state.jobs[id.0 as usize], &lease, self.settings.limits) else { continue };
+            let Ok(next) = job::step(spec, &state.jobs[id.0 as usize], &lease, self.settings.limits) else {
+                state.queue.remove(place);
+                continue;
+            };
+            // The job stays in the queue until the lease is durable: this call may be given up while it waits.
             self.persist(id, &next).await?;
+            state.queue.remove(place);
             state.jobs[id.0 as usize] = next;
             let held = Held {
                 job: id,

@@ -86,16 +86,14 @@ impl Session {
                 let reporter = self.reporter.clone();
                 let report = reporter.report(request);
                 tokio::pin!(report);
-                loop {
-                    tokio::select! {
-                        answer = &mut report => break Some(answer),
-                        Some(outcome) = finished.recv() => {
-                            self.finish(outcome);
-                            // An answer held back by the coordinator is given up for a report that says more.
-                            break None;
-                        }
-                        _ = draining.changed(), if !drained => break None,
+                tokio::select! {
+                    answer = &mut report => Some(answer),
+                    Some(outcome) = finished.recv() => {
+                        // An answer held back by the coordinator is given up for a report that says more.
+                        self.finish(outcome);
+                        None
                     }
+                    Ok(()) = draining.changed(), if !drained => None,
                 }
             };
             let Some(answer) = answered else { continue };
@@ -123,7 +121,7 @@ impl Session {
                 tokio::select! {
                     Some(outcome) = finished.recv() => self.finish(outcome),
                     () = tokio::time::sleep(wait) => {}
-                    _ = draining.changed(), if !drained => {}
+                    Ok(()) = draining.changed(), if !drained => {}
                 }
             }
             while let Ok(outcome) = finished.try_recv() {
