@@ -26,6 +26,7 @@ use baler_common::model::error::{Failure, FailureClass};
 use baler_common::model::id::{AttemptId, Epoch, JobId, WorkerId};
 use baler_common::model::job::{Assignment, JobSpec};
 use baler_common::model::outcome::{Outcome, Progress, Receipt};
+use baler_common::runtime::killpoint::killpoint;
 use baler_common::runtime::random::random_u64;
 use baler_proto::{convert, v1};
 use tokio::sync::{Mutex, Notify, broadcast};
@@ -176,7 +177,9 @@ impl Coordinator {
         };
         let head = Change::Put(keys::run(&plan.compaction), records::encode_run(&run, random_u64()));
         let active = Change::Put(keys::ACTIVE.to_owned(), plan.compaction.0.clone().into_bytes());
+        killpoint("run-record-before");
         leadership.write(&[], &[head, active]).await?;
+        killpoint("run-record-after");
         let mut jobs = vec![Job::pending(); plan.jobs.len()];
         for (id, receipt) in adopted {
             let place = id.0 as usize;
@@ -317,7 +320,10 @@ impl Coordinator {
         let (evidence, spec, receipt) = (self.evidence.clone(), spec.clone(), receipt.clone());
         let record = move || {
             let _turn = turn;
-            evidence.record(&spec, &receipt)
+            killpoint("receipt-before");
+            let recorded = evidence.record(&spec, &receipt);
+            killpoint("receipt-after");
+            recorded
         };
         tokio::task::spawn_blocking(record)
             .await
@@ -332,7 +338,9 @@ impl Coordinator {
             state.held.remove(&attempt);
             return Ok(());
         };
+        killpoint("outcome-before");
         self.persist(id, &next).await?;
+        killpoint("outcome-after");
         state.held.remove(&attempt);
         let failure = next.failure.clone();
         match next.state {
@@ -447,7 +455,9 @@ impl Coordinator {
                 continue;
             };
             // The job stays in the queue until the lease is durable: this call may be given up while it waits.
+            killpoint("lease-before");
             self.persist(id, &next).await?;
+            killpoint("lease-after");
             state.queue.remove(place);
             state.jobs[id.0 as usize] = next;
             let held = Held {
@@ -546,7 +556,9 @@ impl Coordinator {
         if to.is_final() {
             changes.push(Change::Delete(keys::ACTIVE.to_owned()));
         }
+        killpoint("run-move-before");
         self.leadership.write(&[], &changes).await?;
+        killpoint("run-move-after");
         state.run = next;
         Ok(())
     }

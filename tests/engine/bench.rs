@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use baler_coordinator::plan::{Plan, PublishMode};
 use baler_coordinator::state::StateStore;
 use baler_coordinator::state::embedded::EmbeddedStore;
 use baler_coordinator::state::leadership::Leadership;
-use baler_coordinator::state::records::encode_receipt;
+use baler_coordinator::state::records::{decode_receipt, encode_receipt};
 use baler_proto::convert::job_digest;
 use baler_proto::v1;
 use baler_worker::context::Context;
@@ -32,7 +33,9 @@ use tokio::sync::watch;
 
 /// A folder with a table of `keys`, each of two files, and the plan that joins each key's files.
 pub struct Bench {
-    pub folder: TempDir,
+    folder: PathBuf,
+    /// Removes the folder at the end.
+    _owned: Option<TempDir>,
     pub source: Store,
     pub target: Store,
     pub plan: Arc<Plan>,
@@ -41,12 +44,18 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(keys: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let open = |name: &str| Store::open(name, folder.path().join(name).to_str().unwrap(), true).unwrap();
+        let owned = tempfile::tempdir().unwrap();
+        let bench = Self::within(owned.path(), keys, 1);
+        Self { _owned: Some(owned), ..bench }
+    }
+
+    /// The bench in a folder that may hold one already; `run` numbers its compactions.
+    pub fn within(folder: &Path, keys: &[&str], run: u32) -> Self {
+        let open = |name: &str| Store::open(name, folder.join(name).to_str().unwrap(), true).unwrap();
         let (source, target) = (open("source"), open("target"));
         let jobs = keys.iter().enumerate().map(|(n, key)| job(&source, n, key)).collect();
         let plan = Plan {
-            compaction: CompactionId("run-1".into()),
+            compaction: CompactionId(format!("run-{run}")),
             table: "t".into(),
             source_location: source.location(),
             base_generation: 0,
@@ -57,8 +66,26 @@ impl Bench {
             keys: Vec::new(),
             notes: Vec::new(),
         };
-        let store = EmbeddedStore::open(&folder.path().join("state.redb")).unwrap();
-        Self { folder, source, target, plan: Arc::new(plan), store: Arc::new(store) }
+        let state = folder.join(if run == 1 { "state.redb".to_owned() } else { format!("state-{run}.redb") });
+        let store = EmbeddedStore::open(&state).unwrap();
+        let folder = folder.to_owned();
+        Self { folder, _owned: None, source, target, plan: Arc::new(plan), store: Arc::new(store) }
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The receipts that an earlier run left for the jobs of this plan, whose outputs are still what they say.
+    pub fn found_receipts(&self) -> Vec<(JobId, Receipt)> {
+        let found = |spec: &JobSpec| {
+            let content = self.target.read(&receipt_path(spec)).unwrap()?;
+            let receipt = decode_receipt(&content).unwrap();
+            let output = &receipt.outputs[0];
+            let stored = self.target.read(&output.object.path).unwrap()?;
+            (Sha256::digest(&stored)[..] == output.sha256).then_some((spec.job, receipt))
+        };
+        self.plan.jobs.iter().filter_map(found).collect()
     }
 
     pub async fn coordinator(&self, settings: Settings) -> Arc<Coordinator> {
@@ -94,7 +121,7 @@ impl Bench {
     }
 
     pub fn slots(&self, count: usize) -> Slots {
-        Slots::new(count, count, 1 << 30, self.folder.path().join("spill"))
+        Slots::new(count, count, 1 << 30, self.folder.join("spill"))
     }
 }
 
@@ -191,6 +218,11 @@ fn measure(content: &[u8]) -> Fingerprint {
     Fingerprint { rows, ordered: [word(0), word(1)], multiset: [word(2), word(3)] }
 }
 
+fn receipt_path(spec: &JobSpec) -> String {
+    let digest: String = job_digest(spec).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("receipts/{digest}")
+}
+
 struct Receipts(Store);
 
 impl Evidence for Receipts {
@@ -202,8 +234,7 @@ impl Evidence for Receipts {
                 return Err(Failure::new(FailureClass::WorkerLost, message).in_file(output.object.path.clone()));
             }
         }
-        let digest: String = job_digest(spec).iter().map(|byte| format!("{byte:02x}")).collect();
-        self.0.put(&format!("receipts/{digest}"), &encode_receipt(receipt))
+        self.0.put(&receipt_path(spec), &encode_receipt(receipt))
     }
 }
 

@@ -87,7 +87,7 @@ fn only(reply: v1::ReportReply) -> Assignment {
 
 /// The outcome of the assignment, run here and now.
 fn outcome(bench: &Bench, assignment: &Assignment) -> Outcome {
-    let context = Context::new(1 << 20, 1, bench.folder.path().join("spill"));
+    let context = Context::new(1 << 20, 1, bench.folder().join("spill"));
     Outcome {
         compaction: assignment.compaction.clone(),
         epoch: assignment.epoch,

@@ -4,3 +4,4 @@
 mod bench;
 mod exchange;
 mod faults;
+mod killpoints;

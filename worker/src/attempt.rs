@@ -18,6 +18,7 @@ use baler_common::model::fingerprint::{FINGERPRINT_VERSION, Fingerprint};
 use baler_common::model::job::{Assignment, InputFile, JobSpec, RowMode};
 use baler_common::model::object::Identity;
 use baler_common::model::outcome::{OutputFile, Receipt};
+use baler_common::runtime::killpoint::killpoint;
 use baler_common::runtime::storage::{Sink, Stored, Stores};
 use sha2::{Digest, Sha256};
 
@@ -173,10 +174,13 @@ fn write_part(
             return Err(failure);
         }
     };
+    killpoint("attempt-written");
     inputs.check_unchanged()?;
     let Stored { bytes, sha256, identity } = sink.finish()?;
+    killpoint("attempt-stored");
     let source = target.source(&object.path, bytes, &Identity::Unknown)?;
     let found = verify::check_object(&source, schema, 0, context)?;
+    killpoint("attempt-checked");
     let output = OutputFile {
         object,
         path: part.path,

@@ -15,6 +15,7 @@ use baler_common::model::error::{Failure, FailureClass};
 use baler_common::model::id::{AttemptId, Epoch};
 use baler_common::model::job::Assignment;
 use baler_common::model::outcome::{Outcome, Receipt};
+use baler_common::runtime::killpoint::killpoint;
 use baler_common::runtime::random::random_u64;
 use baler_proto::{convert, v1};
 use tokio::sync::{mpsc, watch};
@@ -188,8 +189,10 @@ impl Session {
         self.running.insert(attempt, Running { assignment: assignment.clone(), context: context.clone() });
         let run_attempt = self.run_attempt.clone();
         let work = move || {
+            killpoint("attempt-start");
             let result = std::panic::catch_unwind(AssertUnwindSafe(|| run_attempt(&assignment, &context)));
             let result = result.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
+            killpoint("attempt-end");
             let Assignment { compaction, epoch, attempt, spec } = assignment;
             // The session may be gone: then nobody waits for the outcome.
             let _ = sender.send(Outcome { compaction, epoch, attempt, job: spec.job, result });

@@ -6,6 +6,42 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// Every point, in the order in which a run comes to them first.
+pub const ALL: [&str; 32] = [
+    "epoch-before",
+    "epoch-after",
+    "store-commit-before",
+    "store-commit-after",
+    "run-record-before",
+    "run-record-after",
+    "lease-before",
+    "lease-after",
+    "attempt-start",
+    "attempt-written",
+    "attempt-stored",
+    "attempt-checked",
+    "attempt-end",
+    "receipt-before",
+    "receipt-after",
+    "outcome-before",
+    "outcome-after",
+    "run-move-before",
+    "run-move-after",
+    "commit-start",
+    "commit-prepared-before",
+    "commit-prepared-after",
+    "commit-publish-before",
+    "commit-publish-after",
+    "commit-set-aside-before",
+    "commit-set-aside-after",
+    "commit-generation-before",
+    "commit-generation-after",
+    "commit-checks-before",
+    "commit-checks-after",
+    "commit-lists-after",
+    "commit-committed",
+];
+
 static WANTED: OnceLock<Option<(String, u32)>> = OnceLock::new();
 static SEEN: AtomicU32 = AtomicU32::new(0);
 

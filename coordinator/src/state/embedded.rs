@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
+use baler_common::runtime::killpoint::killpoint;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::{Applied, Change, Compare, Entry, StateError, StateStore};
@@ -78,7 +79,9 @@ impl EmbeddedStore {
             }
             revision
         };
+        killpoint("store-commit-before");
         transaction.commit().map_err(failed)?;
+        killpoint("store-commit-after");
         Ok(Applied::Yes(revision))
     }
 

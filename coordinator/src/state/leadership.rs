@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use baler_common::model::id::Epoch;
+use baler_common::runtime::killpoint::killpoint;
 use baler_proto::state::EpochRecord;
 use prost::Message;
 
@@ -41,7 +42,10 @@ impl Leadership {
                 None => Compare::Absent(keys::EPOCH.into()),
             };
             let value = EpochRecord { epoch, holder: holder.to_owned(), op }.encode_to_vec();
-            match store.txn(&[compare], &[Change::Put(keys::EPOCH.into(), value)]).await? {
+            killpoint("epoch-before");
+            let applied = store.txn(&[compare], &[Change::Put(keys::EPOCH.into(), value)]).await?;
+            killpoint("epoch-after");
+            match applied {
                 Applied::Yes(revision) => return Ok(Self { store, epoch: Epoch(epoch), revision }),
                 Applied::Conflict => return Err(StateError::Fenced),
                 Applied::Unknown => {}
