@@ -597,16 +597,17 @@ impl Request {
         if request.worker.is_empty() {
             return Err(Failure::new(FailureClass::Policy, "message field worker: is empty"));
         }
-        let running = |running: v1::RunningAttempt| {
-            let attempt = convert::attempt_from_wire(&running.attempt)?;
+        let running = |(n, running): (usize, v1::RunningAttempt)| {
+            let attempt = convert::attempt_from_wire(&running.attempt);
+            let attempt = attempt.map_err(convert::within(format_args!("running[{n}]")))?;
             Ok((attempt, running.progress.unwrap_or_default().into()))
         };
         Ok(Self {
             worker: WorkerId(request.worker),
             sequence: request.sequence,
             free_slots: if request.draining { 0 } else { request.free_slots as usize },
-            running: request.running.into_iter().map(running).collect::<Result<_, Failure>>()?,
-            outcomes: request.outcomes.into_iter().map(Outcome::try_from).collect::<Result<_, _>>()?,
+            running: request.running.into_iter().enumerate().map(running).collect::<Result<_, Failure>>()?,
+            outcomes: convert::each("outcomes", request.outcomes)?,
         })
     }
 }

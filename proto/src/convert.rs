@@ -1,7 +1,11 @@
-//! Model to wire and back. What comes from outside is refused with the name of the field that is wrong.
+//! Model to wire and back. What comes from outside is refused with the path of the field that is wrong, such as
+//! `spec.inputs[3].object.path`.
+//!
+//! Checked is what a message alone can show: enums are known, paths stay beneath their root, sizes can be added up, fields
+//! of fixed size have it. Whether a job or an attempt is the one that was meant is not the wire's concern.
 
 use baler_common::model::error::{Failure, FailureClass};
-use baler_common::model::fingerprint::Fingerprint;
+use baler_common::model::fingerprint::{FINGERPRINT_VERSION, Fingerprint};
 use baler_common::model::id::{AttemptId, CompactionId, Epoch, JobId};
 use baler_common::model::job::{Assignment, ColumnMap, InputFile, JobSpec, RowMode};
 use baler_common::model::object::{Identity, ObjectRef};
@@ -22,15 +26,43 @@ fn wrong(field: &str, what: impl std::fmt::Display) -> Failure {
     Failure::new(FailureClass::Policy, format!("message field {field}: {what}"))
 }
 
+/// The same failure, seen from the message that holds `outer`.
+pub fn within(outer: impl std::fmt::Display) -> impl FnOnce(Failure) -> Failure {
+    move |mut failure| {
+        if let Some(inner) = failure.message.strip_prefix("message field ") {
+            failure.message = format!("message field {outer}.{inner}");
+        }
+        failure
+    }
+}
+
+/// The messages of a list; a failure names the place.
+pub fn each<W, M: TryFrom<W, Error = Failure>>(field: &str, messages: Vec<W>) -> Result<Vec<M>, Failure> {
+    let one = |(n, message): (usize, W)| message.try_into().map_err(within(format_args!("{field}[{n}]")));
+    messages.into_iter().enumerate().map(one).collect()
+}
+
+/// Adds sizes or counts up; a sum that no file system can hold is refused.
+fn summed(field: &str, what: &str, values: impl Iterator<Item = u64>) -> Result<u64, Failure> {
+    let sum = values.into_iter().try_fold(0u64, u64::checked_add).filter(|sum| i64::try_from(*sum).is_ok());
+    sum.ok_or_else(|| wrong(field, format_args!("{what} add up to more than can be stored")))
+}
+
+fn chunk_range(first: u64, last: u64) -> Result<(), Failure> {
+    if first > last {
+        return Err(wrong("first_chunk", format_args!("{first} is above the last chunk {last}")));
+    }
+    Ok(())
+}
+
 fn required<T>(field: &str, value: Option<T>) -> Result<T, Failure> {
     value.ok_or_else(|| wrong(field, "is missing"))
 }
 
-/// Checks a relative object path: no empty, `.` or `..` segment, no control byte, within the usual limits. The empty
-/// path names the root itself.
+/// Checks a relative object path: no empty, `.` or `..` segment, no control byte, within the usual limits.
 pub fn check_path(field: &str, path: &str) -> Result<(), Failure> {
     if path.is_empty() {
-        return Ok(());
+        return Err(wrong(field, "is empty"));
     }
     if path.len() > PATH_BYTES_MAX {
         return Err(wrong(field, format_args!("the path has {} bytes, {PATH_BYTES_MAX} are allowed", path.len())));
@@ -58,9 +90,9 @@ impl From<&ObjectRef> for v1::ObjectRef {
 fn object_ref(field: &str, object: Option<v1::ObjectRef>) -> Result<ObjectRef, Failure> {
     let v1::ObjectRef { store, path } = required(field, object)?;
     if store.is_empty() || store.contains(['/', ':']) {
-        return Err(wrong(field, format_args!("{store:?} is not the alias of a store")));
+        return Err(wrong(&format!("{field}.store"), format_args!("{store:?} is not the alias of a store")));
     }
-    check_path(field, &path)?;
+    check_path(&format!("{field}.path"), &path)?;
     Ok(ObjectRef { store, path })
 }
 
@@ -148,7 +180,7 @@ impl From<&WriteOptions> for v1::WriteOptions {
 }
 
 fn codec(kind: i32, level: i32) -> Result<Codec, Failure> {
-    let unsigned = || u32::try_from(level).map_err(|_| wrong("options.codec_level", "is negative"));
+    let unsigned = || u32::try_from(level).map_err(|_| wrong("codec_level", "is negative"));
     match v1::CodecKind::try_from(kind) {
         Ok(v1::CodecKind::Uncompressed) => Ok(Codec::Uncompressed),
         Ok(v1::CodecKind::Snappy) => Ok(Codec::Snappy),
@@ -156,7 +188,7 @@ fn codec(kind: i32, level: i32) -> Result<Codec, Failure> {
         Ok(v1::CodecKind::Gzip) => Ok(Codec::Gzip { level: unsigned()? }),
         Ok(v1::CodecKind::Brotli) => Ok(Codec::Brotli { level: unsigned()? }),
         Ok(v1::CodecKind::Zstd) => Ok(Codec::Zstd { level }),
-        Ok(v1::CodecKind::Unspecified) | Err(_) => Err(wrong("options.codec", format_args!("{kind} is unknown"))),
+        Ok(v1::CodecKind::Unspecified) | Err(_) => Err(wrong("codec", format_args!("{kind} is unknown"))),
     }
 }
 
@@ -164,8 +196,16 @@ impl TryFrom<v1::WriteOptions> for WriteOptions {
     type Error = Failure;
 
     fn try_from(options: v1::WriteOptions) -> Result<Self, Failure> {
-        if options.row_group_bytes == 0 || options.page_bytes == 0 {
-            return Err(wrong("options", "row_group_bytes and page_bytes must be above 0"));
+        for (field, bytes) in [("row_group_bytes", options.row_group_bytes), ("page_bytes", options.page_bytes)] {
+            if bytes == 0 {
+                return Err(wrong(field, "is 0"));
+            }
+        }
+        if let Some(cut) = &options.chunking
+            && (cut.min_bytes == 0 || cut.min_bytes > cut.max_bytes)
+        {
+            let what = format_args!("{} is 0 or above max_bytes {}", cut.min_bytes, cut.max_bytes);
+            return Err(wrong("chunking.min_bytes", what));
         }
         Ok(Self {
             codec: codec(options.codec, options.codec_level)?,
@@ -195,9 +235,9 @@ impl From<&InputFile> for v1::InputFile {
     fn from(input: &InputFile) -> Self {
         let leaves = match &input.columns {
             ColumnMap::Same => None,
-            ColumnMap::Leaves(leaves) => {
-                Some(v1::LeafMap { leaf_plus_one: leaves.iter().map(|leaf| leaf.map_or(0, |leaf| leaf + 1)).collect() })
-            }
+            ColumnMap::Leaves(leaves) => Some(v1::LeafMap {
+                leaf_plus_one: leaves.iter().map(|leaf| leaf.map_or(0, |leaf| leaf.saturating_add(1))).collect(),
+            }),
         };
         Self {
             object: Some((&input.object).into()),
@@ -215,11 +255,9 @@ impl TryFrom<v1::InputFile> for InputFile {
     type Error = Failure;
 
     fn try_from(input: v1::InputFile) -> Result<Self, Failure> {
-        if input.first_chunk > input.last_chunk {
-            return Err(wrong("inputs.first_chunk", "is above last_chunk"));
-        }
+        chunk_range(input.first_chunk, input.last_chunk)?;
         Ok(Self {
-            object: object_ref("inputs.object", input.object)?,
+            object: object_ref("object", input.object)?,
             bytes: input.bytes,
             rows: input.rows,
             identity: input.identity.unwrap_or_default().into(),
@@ -261,9 +299,15 @@ impl TryFrom<v1::JobSpec> for JobSpec {
 
     fn try_from(spec: v1::JobSpec) -> Result<Self, Failure> {
         check_path("output_path", &spec.output_path)?;
-        if spec.inputs.is_empty() {
-            return Err(wrong("inputs", "are missing"));
+        let mode = row_mode(spec.mode)?;
+        match spec.inputs.len() {
+            0 => return Err(wrong("inputs", "are missing")),
+            1 => {}
+            _ if mode == RowMode::Verbatim => return Err(wrong("inputs", "are several, a file is taken over alone")),
+            _ => {}
         }
+        summed("inputs", "bytes", spec.inputs.iter().map(|input| input.bytes))?;
+        summed("inputs", "rows", spec.inputs.iter().map(|input| input.rows))?;
         if spec.memory_millibytes_per_row == 0 {
             return Err(wrong("memory_millibytes_per_row", "is 0"));
         }
@@ -271,12 +315,12 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             job: JobId(spec.job),
             table: spec.table,
             key: spec.key,
-            mode: row_mode(spec.mode)?,
-            inputs: spec.inputs.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+            mode,
+            inputs: each("inputs", spec.inputs)?,
             output_path: spec.output_path,
             staging: object_ref("staging", spec.staging)?,
             schema: spec.schema.into(),
-            options: required("options", spec.options)?.try_into()?,
+            options: required("options", spec.options)?.try_into().map_err(within("options"))?,
             memory_millibytes_per_row: spec.memory_millibytes_per_row,
             target_bytes: spec.target_bytes,
             key_values: spec.key_values.into_iter().map(|pair| (pair.key, pair.value)).collect(),
@@ -312,7 +356,7 @@ impl TryFrom<v1::Assignment> for Assignment {
             compaction: CompactionId(assignment.compaction),
             epoch: Epoch(assignment.epoch),
             attempt: attempt_id(&assignment.attempt)?,
-            spec: required("spec", assignment.spec)?.try_into()?,
+            spec: required("spec", assignment.spec)?.try_into().map_err(within("spec"))?,
         })
     }
 }
@@ -320,18 +364,21 @@ impl TryFrom<v1::Assignment> for Assignment {
 impl From<&Fingerprint> for v1::Fingerprint {
     fn from(value: &Fingerprint) -> Self {
         let ([ordered_0, ordered_1], [multiset_0, multiset_1]) = (value.ordered, value.multiset);
-        Self { rows: value.rows, ordered_0, ordered_1, multiset_0, multiset_1 }
+        Self { rows: value.rows, ordered_0, ordered_1, multiset_0, multiset_1, version: FINGERPRINT_VERSION }
     }
 }
 
-impl From<v1::Fingerprint> for Fingerprint {
-    fn from(value: v1::Fingerprint) -> Self {
-        Self {
-            rows: value.rows,
-            ordered: [value.ordered_0, value.ordered_1],
-            multiset: [value.multiset_0, value.multiset_1],
-        }
+fn fingerprint(field: &str, value: Option<v1::Fingerprint>) -> Result<Fingerprint, Failure> {
+    let value = required(field, value)?;
+    if value.version != FINGERPRINT_VERSION {
+        let what = format_args!("is of version {}, this program has {FINGERPRINT_VERSION}", value.version);
+        return Err(wrong(field, what));
     }
+    Ok(Fingerprint {
+        rows: value.rows,
+        ordered: [value.ordered_0, value.ordered_1],
+        multiset: [value.multiset_0, value.multiset_1],
+    })
 }
 
 impl From<&OutputFile> for v1::OutputFile {
@@ -355,18 +402,19 @@ impl TryFrom<v1::OutputFile> for OutputFile {
     type Error = Failure;
 
     fn try_from(output: v1::OutputFile) -> Result<Self, Failure> {
-        check_path("outputs.path", &output.path)?;
+        check_path("path", &output.path)?;
+        chunk_range(output.first_chunk, output.last_chunk)?;
         Ok(Self {
-            object: object_ref("outputs.object", output.object)?,
+            object: object_ref("object", output.object)?,
             path: output.path,
             bytes: output.bytes,
             rows: output.rows,
             row_groups: output.row_groups,
-            sha256: output.sha256[..].try_into().map_err(|_| wrong("outputs.sha256", "is not 32 bytes"))?,
+            sha256: output.sha256[..].try_into().map_err(|_| wrong("sha256", "is not 32 bytes"))?,
             identity: output.identity.unwrap_or_default().into(),
             first_chunk: output.first_chunk,
             last_chunk: output.last_chunk,
-            fingerprint: required("outputs.fingerprint", output.fingerprint)?.into(),
+            fingerprint: fingerprint("fingerprint", output.fingerprint)?,
         })
     }
 }
@@ -389,12 +437,14 @@ impl TryFrom<v1::Receipt> for Receipt {
 
     fn try_from(receipt: v1::Receipt) -> Result<Self, Failure> {
         if receipt.outputs.is_empty() {
-            return Err(wrong("receipt.outputs", "are missing"));
+            return Err(wrong("outputs", "are missing"));
         }
+        summed("outputs", "bytes", receipt.outputs.iter().map(|output| output.bytes))?;
+        summed("outputs", "rows", receipt.outputs.iter().map(|output| output.rows))?;
         Ok(Self {
-            outputs: receipt.outputs.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
-            expected: required("receipt.expected", receipt.expected)?.into(),
-            stored: required("receipt.stored", receipt.stored)?.into(),
+            outputs: each("outputs", receipt.outputs)?,
+            expected: fingerprint("expected", receipt.expected)?,
+            stored: fingerprint("stored", receipt.stored)?,
             verified_by: receipt.verified_by,
             input_rows: receipt.input_rows,
             elapsed_ms: receipt.elapsed_ms,
@@ -416,7 +466,7 @@ impl From<&Failure> for v1::Failure {
 /// A failure of the wire as the model has it; an unknown code is itself a failure.
 pub fn failure_from_wire(failure: v1::Failure) -> Result<Failure, Failure> {
     let class = FailureClass::from_code(&failure.code)
-        .ok_or_else(|| wrong("failure.code", format_args!("{:?} is unknown", failure.code)))?;
+        .ok_or_else(|| wrong("code", format_args!("{:?} is unknown", failure.code)))?;
     Ok(Failure { class, file: failure.file, column: failure.column, message: failure.message })
 }
 
@@ -446,9 +496,9 @@ impl TryFrom<v1::Outcome> for Outcome {
             epoch: Epoch(outcome.epoch),
             attempt: attempt_id(&outcome.attempt)?,
             job: JobId(outcome.job),
-            result: match required("outcome.result", outcome.result)? {
-                Wire::Receipt(receipt) => Ok(receipt.try_into()?),
-                Wire::Failure(failure) => Err(failure_from_wire(failure)?),
+            result: match required("result", outcome.result)? {
+                Wire::Receipt(receipt) => Ok(receipt.try_into().map_err(within("receipt"))?),
+                Wire::Failure(failure) => Err(failure_from_wire(failure).map_err(within("failure"))?),
             },
         })
     }

@@ -250,7 +250,7 @@ async fn a_message_with_a_wrong_field_is_refused_by_name() {
         (v1::ReportRequest::default(), "message field worker: is empty"),
         (
             v1::ReportRequest { worker: "w".into(), running: vec![running], ..Default::default() },
-            "message field attempt: is not eight bytes",
+            "message field running[0].attempt: is not eight bytes",
         ),
         (
             v1::ReportRequest {
@@ -258,7 +258,7 @@ async fn a_message_with_a_wrong_field_is_refused_by_name() {
                 outcomes: vec![v1::Outcome { attempt: vec![1; 8].into(), ..Default::default() }],
                 ..Default::default()
             },
-            "message field outcome.result: is missing",
+            "message field outcomes[0].result: is missing",
         ),
     ];
     for (request, message) in cases {

@@ -270,7 +270,7 @@ impl TryFrom<v1::Plan> for Plan {
             source_location: plan.source_location,
             base_generation: plan.base_generation,
             publish,
-            jobs: plan.jobs.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+            jobs: convert::each("jobs", plan.jobs)?,
             skips: plan.skips.into_iter().map(skip_from_wire).collect::<Result<_, _>>()?,
             refusals,
             keys: plan.keys.into_iter().map(figures).collect(),
