@@ -2,9 +2,18 @@
 //!
 //! Nothing here reads a file or a clock; equal snapshots and options give equal plans.
 
+pub mod metadata;
+pub mod options;
+pub mod runs;
+pub mod schema;
+pub mod snapshot;
+
 use baler_common::model::error::Failure;
 use baler_common::model::id::CompactionId;
 use baler_common::model::job::JobSpec;
+
+pub use options::{BloomChoice, Dedup, KeyPattern, PlanOptions};
+pub use snapshot::{FileFacts, FileSnapshot, KeySnapshot, LiveFile, LiveTable, SchemaFacts, TableSnapshot};
 
 /// How the outputs become visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

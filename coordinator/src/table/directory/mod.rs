@@ -7,12 +7,15 @@
 
 pub mod checks;
 pub mod files;
+pub mod footers;
 pub mod generation;
+pub mod layout;
 pub mod lists;
 pub mod prepared;
 pub mod previous;
 pub mod publish;
 pub mod revert;
+pub mod snapshot;
 pub mod status;
 pub mod swap;
 
