@@ -620,3 +620,6 @@ impl State {
         *latest == request.sequence
     }
 }
+
+#[cfg(test)]
+mod tests;
