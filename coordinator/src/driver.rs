@@ -202,7 +202,7 @@ impl Coordinator {
             failed_keys: BTreeSet::new(),
             corrupt: false,
         };
-        let (events, _) = broadcast::channel(1024);
+        let (events, _) = broadcast::channel(8192);
         Ok(Self {
             plan,
             leadership,

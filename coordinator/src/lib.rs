@@ -1,9 +1,11 @@
 //! The coordinator decides: it plans, assigns jobs, judges what workers measured, and lets the table format commit.
 
+pub mod audit;
 pub mod commit;
 pub mod driver;
 pub mod lifecycle;
 pub mod plan;
+pub mod receipts;
 pub mod state;
 pub mod sweep;
 pub mod table;

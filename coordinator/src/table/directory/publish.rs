@@ -231,6 +231,14 @@ fn missing_output(target: &DirectoryTable, from: &str, to: &str) -> Failure {
     Failure::new(FailureClass::InputMissing, message).in_file(target.describe(to))
 }
 
+/// Where the output of a job lies once it is published, below the table.
+pub fn published_object(mode: PublishMode, output_path: &str, job_digest: &[u8; 32]) -> String {
+    match mode {
+        PublishMode::Destination | PublishMode::TornReads => output_path.to_owned(),
+        PublishMode::InPlace => in_place::data_path(output_path, job_digest),
+    }
+}
+
 /// Whether a path is that of an output in place.
 pub(crate) fn data_object(path: &str) -> bool {
     path.strip_prefix(CONTROL).is_some_and(|rest| rest.starts_with("/data/") && rest.ends_with(DATA_SUFFIX))
