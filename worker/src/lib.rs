@@ -2,6 +2,7 @@
 //! that the rows are the same. It knows no table format and commits nothing.
 
 pub mod context;
+pub mod distinct;
 pub mod fingerprint;
 pub mod mask;
 pub mod read;

@@ -210,7 +210,7 @@ impl RemoteRoot {
                 return Err(failure);
             }
             last = Some(Failure { class: FailureClass::Transient, ..failure });
-            wait(tokio::time::sleep(pause(attempt)))?;
+            wait(async move { tokio::time::sleep(pause(attempt)).await })?;
         }
         Err(last.unwrap_or_else(|| Failure::new(FailureClass::Transient, "create: no answer")))
     }
@@ -335,3 +335,6 @@ fn identity(etag: Option<&str>) -> Identity {
 fn bare_tag(etag: &str) -> &str {
     etag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(etag)
 }
+
+#[cfg(test)]
+mod faults;

@@ -137,7 +137,7 @@ fn retries() -> RetryConfig {
     }
 }
 
-fn install_tls() {
+pub(super) fn install_tls() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         // Fails only if the process has chosen a provider already, which is as good.

@@ -10,6 +10,7 @@ use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::model::error::{Failure, FailureClass};
 
+const FORBIDDEN: &str = "; check the credentials in the environment and what they allow on this prefix";
 /// Longest cause that is repeated, in bytes.
 const CAUSE_BYTES_MAX: usize = 400;
 
@@ -17,14 +18,12 @@ const CAUSE_BYTES_MAX: usize = 400;
 pub(super) fn classify(error: &Error, doing: &str) -> Failure {
     let text = whole_text(error);
     let (class, remedy) = match error {
-        Error::NotFound { .. } if text.contains("NoSuchBucket") || text.contains("ContainerNotFound") => {
+        _ if text.contains("NoSuchBucket") || text.contains("ContainerNotFound") => {
             (FailureClass::Policy, "; the bucket does not exist: check its name, region and endpoint")
         }
         Error::NotFound { .. } => (FailureClass::InputMissing, ""),
         Error::Precondition { .. } | Error::NotModified { .. } => (FailureClass::InputChanged, ""),
-        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
-            (FailureClass::Policy, "; check the credentials in the environment and what they allow on this prefix")
-        }
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => (FailureClass::Policy, FORBIDDEN),
         Error::InvalidPath { .. } => (FailureClass::Policy, "; rename the object, or leave it outside the table"),
         Error::NotSupported { .. } | Error::NotImplemented { .. } => (FailureClass::Unsupported, ""),
         Error::UnknownConfigurationKey { .. } => (FailureClass::Policy, "; correct the variable"),
@@ -42,6 +41,7 @@ pub(super) fn classify(error: &Error, doing: &str) -> Failure {
         }
         _ => match status(&text) {
             Some(408 | 425 | 429) => (FailureClass::Transient, "; the store asks to slow down"),
+            Some(401 | 403) => (FailureClass::Policy, FORBIDDEN),
             Some(416) => (FailureClass::InputChanged, ""),
             Some(400..=499) => (FailureClass::Policy, "; the store refuses this request"),
             Some(503) => (FailureClass::Transient, "; the store asks to slow down"),
@@ -138,6 +138,7 @@ mod tests {
         assert_eq!(class("500 Internal Server Error"), FailureClass::Transient);
         assert_eq!(class("429 Too Many Requests"), FailureClass::Transient);
         assert_eq!(class("400 Bad Request"), FailureClass::Policy);
+        assert_eq!(class("404 Not Found: NoSuchBucket"), FailureClass::Policy);
         assert_eq!(class("301 Moved"), FailureClass::Policy);
     }
 

@@ -164,7 +164,7 @@ pub(super) fn whole(store: &Arc<dyn ObjectStore>, key: Path) -> Result<Option<By
             Ok(found) => return Ok(found),
             Err(Collected::Failed(error)) => return Err(classify(&error, "read")),
             Err(Collected::Wrong(_)) if attempt < TRIES => {
-                wait(tokio::time::sleep(pause(attempt)))?;
+                wait(async move { tokio::time::sleep(pause(attempt)).await })?;
                 attempt += 1;
             }
             Err(Collected::Wrong(why)) => {
