@@ -139,11 +139,6 @@ fn make(
     if committed.is_empty() && newest.is_none() {
         return Ok(None);
     }
-    if request.files.is_empty() && newest.is_some_and(|newest| !newest.live.is_empty()) {
-        let message = "the source holds no file any more, so the whole table would be set aside: see that it is mounted \
-                       and spelt right";
-        return Err(Failure::new(FailureClass::Policy, message).in_file(request.source.describe("")));
-    }
     let settled = Settled {
         plan: request.plan,
         token: token.clone(),
@@ -290,4 +285,4 @@ fn changed_inputs<'a>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -203,21 +203,48 @@ impl Store {
         }
     }
 
-    /// Moves an object to a name that no object has: a rename on a local disk; elsewhere a copy whose size is compared
-    /// before the old name goes. `Exists` leaves both as they are. Nothing is lost if the call is cut short and repeated.
+    /// Moves an object to a name that no object has: a rename on a local disk; elsewhere a copy that is compared before
+    /// the old name goes. `Exists` leaves both as they are. Nothing is lost if the call is cut short and repeated.
     pub fn relocate(&self, from: &str, to: &str) -> Result<Creation, Failure> {
         let creation = self.publish(from, to)?;
-        if creation == Creation::Created
-            && matches!(self.backend, Backend::Remote(_))
-            && let (Some(old), Some(new)) = (self.head(from)?, self.head(to)?)
-        {
-            if old.bytes != new.bytes {
-                let message = format!("the copy has {} bytes, the object {}: try again", new.bytes, old.bytes);
-                return Err(Failure::new(FailureClass::Transient, message).in_file(self.describe(to)));
-            }
-            self.delete(from)?;
+        if matches!(self.backend, Backend::Local(_)) {
+            return Ok(creation);
         }
-        Ok(creation)
+        let (Some(old), Some(new)) = (self.head(from)?, self.head(to)?) else { return Ok(creation) };
+        let is_copy = old.bytes == new.bytes
+            && match creation {
+                Creation::Created => true,
+                // Another object, or the copy of a call that was cut short.
+                Creation::Exists => self.has_same_bytes(&old, &new)?,
+            };
+        if is_copy {
+            self.delete(from)?;
+            return Ok(Creation::Created);
+        }
+        match creation {
+            Creation::Exists => Ok(Creation::Exists),
+            Creation::Created => {
+                let message = format!("the copy has {} bytes, the object {}: try again", new.bytes, old.bytes);
+                Err(Failure::new(FailureClass::Transient, message).in_file(self.describe(to)))
+            }
+        }
+    }
+
+    fn has_same_bytes(&self, one: &ObjectInfo, other: &ObjectInfo) -> Result<bool, Failure> {
+        let piece = 8 << 20;
+        let (one_source, other_source) = (
+            self.source(&one.path, one.bytes, &one.identity)?,
+            self.source(&other.path, other.bytes, &other.identity)?,
+        );
+        let mut at = 0;
+        while at < one.bytes {
+            let end = one.bytes.min(at + piece);
+            if one_source.read(at..end)? != other_source.read(at..end)? {
+                return Ok(false);
+            }
+            at = end;
+        }
+        Ok(true)
     }
 
     /// Removes an object; one that is gone already is fine. Called by the sweep only.

@@ -280,7 +280,7 @@ fn rows_before(
     }
     if checks.rows_previous != checks.rows_previous_read {
         let message = format!(
-            "{} rows of the version before were recorded, {} can be read",
+            "version before: {} rows were recorded, {} can be read",
             checks.rows_previous, checks.rows_previous_read
         );
         checks.mismatches.push(message);

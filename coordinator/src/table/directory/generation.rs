@@ -23,6 +23,9 @@ pub use stored::{decode, encode, hex, identity_from_json, identity_to_json, unhe
 /// Folder of the generations.
 pub const MANIFESTS: &str = "_baler/manifest";
 
+/// The number of the highest generation that may have been swept.
+const BOUNDARY: &str = "_baler/gc_boundary";
+
 /// One version of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generation {
@@ -234,10 +237,29 @@ pub fn read(table: &DirectoryTable, generation: u64) -> Result<Generation, Failu
 pub fn create(table: &DirectoryTable, generation: &Generation) -> Result<bool, Failure> {
     let content = encode(generation)?;
     match table.put_new(&path_of(generation.generation), &content)? {
+        // A writer that slept through a sweep may have made again a number that was swept.
+        Creation::Created if boundary(table)? >= generation.generation => Err(inconsistent(format!(
+            "generation {} was made and swept already: plan again",
+            generation.generation
+        ))),
         Creation::Created => Ok(true),
         // The same commit, from an earlier call that had another time or another look at the files.
         Creation::Exists => Ok(read(table, generation.generation)?.token == generation.token),
     }
+}
+
+/// The highest generation whose manifest may have been swept; 0 when none was.
+pub fn boundary(table: &DirectoryTable) -> Result<u64, Failure> {
+    let Some(content) = table.read(BOUNDARY)? else { return Ok(0) };
+    let text = String::from_utf8_lossy(&content);
+    text.trim()
+        .parse()
+        .map_err(|_| inconsistent(format!("{text:?} is not a generation")).in_file(table.describe(BOUNDARY)))
+}
+
+/// Raises the boundary, before manifests up to it are swept. It never falls.
+pub fn raise_boundary(table: &DirectoryTable, generation: u64) -> Result<(), Failure> {
+    if boundary(table)? < generation { table.put(BOUNDARY, format!("{generation}\n").as_bytes()) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -20,9 +20,7 @@ pub const PREVIOUS: &str = "_baler/previous";
 pub enum Moved {
     /// The object has its new name, by this call or an earlier one, and is as said.
     There(ObjectInfo),
-    /// What has the old name is another object now: it was left alone.
-    Changed,
-    /// Nothing has the old name, and nothing the new one.
+    /// The pinned object has neither name: somebody else changed or removed it. What has the old name was left alone.
     Gone,
 }
 
@@ -51,17 +49,14 @@ pub fn move_pinned(
     bytes: u64,
     identity: &Identity,
 ) -> Result<Moved, Failure> {
-    match table.head(from)? {
-        Some(found) if !is_same_content(&found, bytes, identity) => return Ok(Moved::Changed),
-        Some(_) => {
-            table.relocate(from, to)?;
-        }
-        None => {}
+    let is_there = table.head(from)?.is_some_and(|found| is_same_content(&found, bytes, identity));
+    if is_there {
+        table.relocate(from, to)?;
     }
+    // Otherwise an earlier call moved it, and an output may have its name now; or somebody else took it.
     Ok(match table.head(to)? {
         Some(found) if found.bytes == bytes => Moved::There(found),
-        Some(_) => Moved::Changed,
-        None => Moved::Gone,
+        _ => Moved::Gone,
     })
 }
 

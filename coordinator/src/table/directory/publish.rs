@@ -25,12 +25,15 @@ use baler_common::runtime::killpoint::killpoint;
 use baler_common::runtime::storage::Creation;
 
 use super::generation::{
-    Figures, Generation, KeptKey, ListedFile, MadeBy, Proof, SourceFile, SupersededFile, Why, hex,
+    Figures, Generation, KeptKey, ListedFile, MadeBy, Proof, SourceFile, SupersededFile, Why, hex, unhex,
 };
 use super::previous::{self, Moved};
 use super::{CONTROL, DATA_SUFFIX, DirectoryTable, in_parallel, is_same_content};
 use crate::plan::{Plan, PublishMode};
 use crate::table::CommitToken;
+
+/// Which jobs' sources were swept.
+const REMOVED: &str = "_baler/removed.jsonl";
 
 /// A file of the table as the plan saw it.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,7 +171,7 @@ pub fn carry_out(target: &DirectoryTable, publication: &Publication) -> Result<G
                 match previous::move_pinned(target, from, to, *bytes, identity)? {
                     Moved::There(_) => {}
                     // Somebody else changed or removed it meanwhile: it is not ours to keep.
-                    Moved::Changed | Moved::Gone => {
+                    Moved::Gone => {
                         dropped.insert(to.clone());
                     }
                 }
@@ -254,7 +257,7 @@ pub(crate) fn is_plain_data(path: &str, in_place: bool) -> bool {
 }
 
 /// By key and chunk, then by path.
-fn sort(files: &mut [ListedFile]) {
+pub(crate) fn sort(files: &mut [ListedFile]) {
     files.sort_by(|a, b| {
         (a.key.as_bytes(), a.first_chunk, a.last_chunk, a.path.as_bytes()).cmp(&(
             b.key.as_bytes(),
@@ -322,6 +325,32 @@ fn still_there(target: &DirectoryTable, newest: Option<&Generation>) -> Result<V
         }
     }
     Ok(kept)
+}
+
+/// Jobs whose sources were swept after their outputs had replaced them: `_baler/removed.jsonl`, a job's digest a line.
+fn removed_jobs(target: &DirectoryTable) -> Result<BTreeSet<[u8; 32]>, Failure> {
+    let Some(content) = target.read(REMOVED)? else { return Ok(BTreeSet::new()) };
+    let bad = |message: String| {
+        Failure::new(FailureClass::InputCorrupt, message).in_file(target.describe(REMOVED))
+    };
+    let text = std::str::from_utf8(&content).map_err(|error| bad(error.to_string()))?;
+    text.lines()
+        .map(|line| {
+            let value: serde_json::Value = serde_json::from_str(line).map_err(|error| bad(error.to_string()))?;
+            let job = value.get("job").and_then(serde_json::Value::as_str).and_then(unhex);
+            job.ok_or_else(|| bad(format!("{line:?} names no job")))
+        })
+        .collect()
+}
+
+/// Keeps the outputs of these jobs in every later generation, though their sources will be gone.
+pub fn record_removed(target: &DirectoryTable, jobs: &BTreeSet<[u8; 32]>) -> Result<(), Failure> {
+    let known = removed_jobs(target)?;
+    let mut content = target.read(REMOVED)?.map(|bytes| bytes.to_vec()).unwrap_or_default();
+    for job in jobs.difference(&known) {
+        content.extend(format!("{{\"job\":\"{}\"}}\n", hex(job)).into_bytes());
+    }
+    if jobs.is_subset(&known) { Ok(()) } else { target.put(REMOVED, &content) }
 }
 
 /// A generation without files.

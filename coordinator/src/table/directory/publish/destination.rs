@@ -23,7 +23,9 @@ pub(super) fn decide(
     let kept: BTreeSet<&str> = settled.kept.iter().map(|kept| kept.key.as_str()).collect();
     // Every path that will be live, and for the new ones the staged object.
     let mut live: BTreeMap<String, (ListedFile, Option<String>)> = BTreeMap::new();
-    for file in listed_now.values().filter(|file| kept.contains(file.key.as_str())) {
+    let swept = removed_jobs(target)?;
+    let is_only_copy = |file: &ListedFile| file.proof.as_ref().is_some_and(|proof| swept.contains(&proof.job));
+    for file in listed_now.values().filter(|file| kept.contains(file.key.as_str()) || is_only_copy(file)) {
         generation.before = generation.before.plus(file.bytes, file.rows);
         live.insert(file.path.clone(), ((*file).clone(), None));
     }
@@ -50,6 +52,11 @@ pub(super) fn decide(
                 }
             };
         }
+    }
+    if settled.files.is_empty() && live.len() < listed_now.len() {
+        let message = "the source holds no file any more, so what the destination has would be set aside: see that the \
+                       source is mounted and spelt right";
+        return Err(Failure::new(FailureClass::Policy, message).in_file(source.describe("")));
     }
     let committed_keys: BTreeSet<&str> = jobs(settled).map(|(job, _)| job.key.as_str()).collect();
     for file in settled.files.iter().filter(|file| committed_keys.contains(file.key.as_str())) {
