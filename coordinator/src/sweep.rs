@@ -113,9 +113,7 @@ fn refuse_unsettled(table: &DirectoryTable, newest: &Generation) -> Result<(), F
     }
     match checks::read(table, newest.generation)? {
         Some(checks) if checks.passed() => Ok(()),
-        Some(_) => {
-            refuse(format!("the checks of generation {} failed: nothing was deleted", newest.generation))
-        }
+        Some(_) => refuse(format!("the checks of generation {} failed: nothing was deleted", newest.generation)),
         None => refuse(format!(
             "the checks of generation {} were not finished: compact again first, nothing was deleted",
             newest.generation

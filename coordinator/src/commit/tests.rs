@@ -134,11 +134,8 @@ impl Bench {
     fn planned(&self, path: &str, object: &str) -> PlannedFile {
         let info = self.source.head(object).unwrap().unwrap();
         let (key, name) = path.rsplit_once('/').unwrap_or(("all", path));
-        let digits: Vec<u64> = name
-            .trim_end_matches(".parquet")
-            .split('-')
-            .filter_map(|part| part.parse().ok())
-            .collect();
+        let digits: Vec<u64> =
+            name.trim_end_matches(".parquet").split('-').filter_map(|part| part.parse().ok()).collect();
         PlannedFile {
             key: key.to_owned(),
             path: path.to_owned(),

@@ -57,7 +57,11 @@ pub fn sweep_replaced(
             } else if !aged {
                 report.leave(&input.path, found.bytes, "its output is younger than the retention");
             } else {
-                report.sweep(&input.path, found.bytes, format!("its rows are live in generation {}", newest.generation));
+                report.sweep(
+                    &input.path,
+                    found.bytes,
+                    format!("its rows are live in generation {}", newest.generation),
+                );
                 replaced.insert(job);
             }
         }

@@ -135,7 +135,9 @@ fn old_manifests_go_from_the_oldest_on_and_the_boundary_says_so() {
 #[test]
 fn only_names_of_attempts_are_taken_for_attempts() {
     assert!(is_attempt("_baler/staging/x/00000001-000002-0123456789abcdef-12.part"));
-    for name in ["a.part", "00000001-000002-0123456789abcdef-0.parquet", "0-0-0-0.part", "00000001-000002-012345678-0.part"] {
+    for name in
+        ["a.part", "00000001-000002-0123456789abcdef-0.parquet", "0-0-0-0.part", "00000001-000002-012345678-0.part"]
+    {
         assert!(!is_attempt(name), "{name}");
     }
 }

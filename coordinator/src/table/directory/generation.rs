@@ -238,10 +238,9 @@ pub fn create(table: &DirectoryTable, generation: &Generation) -> Result<bool, F
     let content = encode(generation)?;
     match table.put_new(&path_of(generation.generation), &content)? {
         // A writer that slept through a sweep may have made again a number that was swept.
-        Creation::Created if boundary(table)? >= generation.generation => Err(inconsistent(format!(
-            "generation {} was made and swept already: plan again",
-            generation.generation
-        ))),
+        Creation::Created if boundary(table)? >= generation.generation => {
+            Err(inconsistent(format!("generation {} was made and swept already: plan again", generation.generation)))
+        }
         Creation::Created => Ok(true),
         // The same commit, from an earlier call that had another time or another look at the files.
         Creation::Exists => Ok(read(table, generation.generation)?.token == generation.token),

@@ -330,9 +330,7 @@ fn still_there(target: &DirectoryTable, newest: Option<&Generation>) -> Result<V
 /// Jobs whose sources were swept after their outputs had replaced them: `_baler/removed.jsonl`, a job's digest a line.
 fn removed_jobs(target: &DirectoryTable) -> Result<BTreeSet<[u8; 32]>, Failure> {
     let Some(content) = target.read(REMOVED)? else { return Ok(BTreeSet::new()) };
-    let bad = |message: String| {
-        Failure::new(FailureClass::InputCorrupt, message).in_file(target.describe(REMOVED))
-    };
+    let bad = |message: String| Failure::new(FailureClass::InputCorrupt, message).in_file(target.describe(REMOVED));
     let text = std::str::from_utf8(&content).map_err(|error| bad(error.to_string()))?;
     text.lines()
         .map(|line| {

@@ -46,10 +46,7 @@ pub fn revert(table: &DirectoryTable, now_ms: i64, count_rows: &RowCounter<'_>) 
 
 /// The files that `newest` does not list and its parent did.
 fn returning(newest: &Generation) -> impl Iterator<Item = &SupersededFile> {
-    newest
-        .superseded
-        .iter()
-        .filter(move |entry| entry.superseded_in == newest.generation && entry.why != Why::Foreign)
+    newest.superseded.iter().filter(move |entry| entry.superseded_in == newest.generation && entry.why != Why::Foreign)
 }
 
 fn decide(newest: &Generation, now_ms: i64) -> Result<Publication, Failure> {
