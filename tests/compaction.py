@@ -21,6 +21,13 @@ OUTPUT = re.compile(r"chunks-(\d+)-(\d+)\.parquet")
 CONTROL = "_baler"
 
 
+def binary():
+    """The binary under test: $BALER, else the development build."""
+    path = pathlib.Path(os.environ.get("BALER", pathlib.Path(__file__).parent.parent / "target/debug/baler"))
+    assert path.is_file(), f"{path} is not built: cargo build"
+    return str(path)
+
+
 class Source:
     """A root of tables that is being laid out."""
 

@@ -1,21 +1,13 @@
 """Fixtures of every suite: the binary, a source to lay out, a compaction of it."""
 
-import os
-import pathlib
-
 import pytest
 
-from compaction import Baler, Compaction, Source
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from compaction import Baler, Compaction, Source, binary
 
 
 @pytest.fixture(scope="session")
 def baler():
-    """The binary under test: $BALER, else the development build."""
-    binary = pathlib.Path(os.environ.get("BALER", ROOT / "target/debug/baler"))
-    assert binary.is_file(), f"{binary} is not built: cargo build"
-    return Baler(str(binary))
+    return Baler(binary())
 
 
 @pytest.fixture

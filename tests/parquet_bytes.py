@@ -341,15 +341,14 @@ def write(path, schema, groups, rows=None, created_by="by hand", page_checksums=
 
 
 def top_level(schema):
-    items, count = iter(schema), 0
-
-    def skip(item):
-        for _ in range(item.value(5, 0)):
-            skip(next(items))
-
-    for item in items:
-        skip(item)
-        count += 1
+    """How many nodes of a depth-first list hang directly from the root."""
+    count = open_nodes = 0
+    for item in schema:
+        if open_nodes == 0:
+            count += 1
+        else:
+            open_nodes -= 1
+        open_nodes += item.value(5, 0)
     return count
 
 
