@@ -36,7 +36,7 @@ use crate::lifecycle::job::{self, Attempt, Job, JobEvent, JobState, Limits};
 use crate::lifecycle::run::{Run, RunState};
 use crate::plan::Plan;
 use crate::state::leadership::Leadership;
-use crate::state::{Change, StateError, keys, records};
+use crate::state::{Change, StateError, keys, records, runs};
 
 /// Timers and limits of a run.
 #[derive(Debug, Clone, Copy)]
@@ -177,6 +177,7 @@ impl Coordinator {
         };
         let head = Change::Put(keys::run(&plan.compaction), records::encode_run(&run, random_u64()));
         let active = Change::Put(keys::ACTIVE.to_owned(), plan.compaction.0.clone().into_bytes());
+        runs::forget_jobs(&leadership).await?;
         killpoint("run-record-before");
         leadership.write(&[], &[head, active]).await?;
         killpoint("run-record-after");
@@ -565,8 +566,7 @@ impl Coordinator {
 
     /// Stores why the table must not be touched until a person releases it.
     pub async fn store_stop(&self, stop: &records::Stop) -> Result<(), StateError> {
-        let change = Change::Put(keys::STOP.to_owned(), records::encode_stop(stop));
-        self.leadership.write(&[], &[change]).await.map(|_| ())
+        runs::set_stop(&self.leadership, stop).await
     }
 }
 

@@ -144,4 +144,21 @@ mod tests {
         assert!(matches!(refused, StateError::Held { .. }), "{refused}");
         assert!(refused.to_string().contains("state.redb"));
     }
+
+    #[test]
+    fn a_damaged_file_is_named_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.redb");
+        std::fs::write(&path, vec![7; 10_000]).unwrap();
+        let refused = EmbeddedStore::open(&path).unwrap_err().to_string();
+        assert!(refused.contains("state.redb: ") && refused.contains("may be moved away"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_that_was_never_filled_is_a_new_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.redb");
+        std::fs::write(&path, b"").unwrap();
+        EmbeddedStore::open(&path).unwrap();
+    }
 }

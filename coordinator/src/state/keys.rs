@@ -9,6 +9,14 @@ pub const STOP: &str = "1/stop";
 /// The compaction that is not closed yet; absent when there is none.
 pub const ACTIVE: &str = "1/active";
 
+/// Everything of all runs, as a prefix.
+pub const RUNS: &str = "1/r/";
+
+/// Whether a key is that of a job record.
+pub fn is_job(key: &str) -> bool {
+    key.strip_prefix(RUNS).is_some_and(|rest| rest.contains("/j/"))
+}
+
 /// The head of a run.
 pub fn run(compaction: &CompactionId) -> String {
     format!("1/r/{compaction}")

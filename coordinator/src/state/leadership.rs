@@ -89,7 +89,16 @@ impl Leadership {
                 return Ok(stored.filter(|entry| entry.value == *value).map(|entry| entry.revision));
             }
         }
-        Ok(None)
+        // Nothing but deletions: they landed if the keys are gone, unless another leader came in between.
+        for change in changes {
+            if let Change::Delete(key) = change
+                && self.store.get(key).await?.is_some()
+            {
+                return Ok(None);
+            }
+        }
+        let epoch = self.store.get(keys::EPOCH).await?;
+        Ok(epoch.filter(|entry| entry.revision == self.revision).map(|entry| entry.revision))
     }
 }
 

@@ -11,6 +11,7 @@ pub mod embedded;
 pub mod keys;
 pub mod leadership;
 pub mod records;
+pub mod runs;
 #[cfg(test)]
 pub mod simulated;
 
@@ -55,7 +56,10 @@ pub enum Applied {
 pub enum StateError {
     #[error("state {path} is held by another process: wait for it to end, or look which baler runs on this table")]
     Held { path: String },
-    #[error("open state {path}: {message}")]
+    #[error(
+        "open state {path}: {message} (a damaged file may be moved away: finished work is found again by its receipts, \
+         only a stop of the table would be forgotten)"
+    )]
     Open { path: String, message: String },
     #[error("state store: {0}")]
     Io(String),

@@ -252,6 +252,11 @@ impl TryFrom<v1::Plan> for Plan {
             v1::PublishMode::TornReads => PublishMode::TornReads,
             v1::PublishMode::Unspecified => return Err(refused(format!("publish mode {} is unknown", plan.publish))),
         };
+        // The compaction names records and objects.
+        convert::check_path("compaction", &plan.compaction)?;
+        if plan.compaction.contains('/') {
+            return Err(refused(format!("{:?} is not the name of a compaction", plan.compaction)));
+        }
         if plan.jobs.len() > JOBS_MAX {
             return Err(refused(format!("{} jobs are more than {JOBS_MAX}", plan.jobs.len())));
         }
@@ -278,3 +283,6 @@ impl TryFrom<v1::Plan> for Plan {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
