@@ -8,6 +8,7 @@
 //! Row groups too large for the budget are read in stretches of rows.
 
 use std::ops::Range;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use baler_common::model::error::{Failure, FailureClass};
@@ -57,7 +58,7 @@ pub fn row_hashes(
         let source = inputs.source(input)?;
         let named = |failure: Failure| failure.in_file(source.name());
         let file = inputs.file(input);
-        let footer = read_footer(&source).map_err(named)?;
+        let footer = guarded(|| read_footer(&source)).map_err(named)?;
         let rows = (0..footer.num_row_groups()).try_fold(0u64, |rows, group| {
             u64::try_from(footer.row_group(group).num_rows()).ok().and_then(|more| rows.checked_add(more))
         });
@@ -218,7 +219,7 @@ fn hash_stretch(
         let mut sums = vec![[0; 2]; (rows.end - rows.start) as usize];
         for leaf in leaves.iter().skip(first).step_by(threads) {
             context.check_running()?;
-            add_leaf(source, group, leaf, rows.start, &mut sums, context)
+            guarded(|| add_leaf(source, group, leaf, rows.start, &mut sums, context))
                 .map_err(|failure| failure.in_column(&leaf.name))?;
         }
         Ok(sums)
@@ -260,9 +261,12 @@ fn add_leaf(
     };
     let corrupt = |message: &str| Failure::new(FailureClass::InputCorrupt, message);
     let chunk = group.columns().get(number).ok_or_else(|| corrupt("the row group lacks the column"))?;
-    let start = chunk.dictionary_page_offset().unwrap_or(i64::MAX).min(chunk.data_page_offset());
-    let end = start.checked_add(chunk.compressed_size()).and_then(|end| u64::try_from(end).ok());
-    let (Ok(_), Some(end)) = (u64::try_from(start), end) else {
+    // The library asserts what it takes for granted here.
+    let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+    let (Ok(start), Ok(length)) = (u64::try_from(start), u64::try_from(chunk.compressed_size())) else {
+        return Err(corrupt("the column chunk has a negative place or size"));
+    };
+    let Some(end) = start.checked_add(length).filter(|&end| end <= source.bytes()) else {
         return Err(corrupt("the column chunk lies outside of the file"));
     };
     let rows = u64::try_from(group.num_rows()).unwrap_or(0).max(1);
@@ -420,6 +424,13 @@ fn fold(a: u64, b: u64) -> u64 {
 
 fn add(sum: &mut [u64; 2], more: [u64; 2]) {
     *sum = [sum[0].wrapping_add(more[0]), sum[1].wrapping_add(more[1])];
+}
+
+/// The library takes some of what a file says for granted and panics where it is not so: the file is broken then.
+fn guarded<T>(read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    std::panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        Err(Failure::new(FailureClass::InputCorrupt, "its pages contradict each other: the decoder gave up"))
+    })
 }
 
 fn unreadable(error: ParquetError) -> Failure {
