@@ -14,6 +14,7 @@ use parquet::schema::parser::parse_message_type;
 
 use super::*;
 use crate::read::inputs::Inputs;
+use crate::verify::{self, CheckSchema};
 
 /// A small generator of numbers, the same every time.
 fn numbers(seed: u64) -> impl FnMut() -> u64 {
@@ -143,15 +144,20 @@ fn column<T: parquet::data_type::DataType>(
 
 /// The rows kept of the given files together.
 fn distinct(output: &str, files: &[(Vec<u8>, u64, ColumnMap)], memory_bytes: u64, threads: usize) -> Vec<u64> {
-    try_distinct(output, files, memory_bytes, threads).expect("a mask")
+    let (writing, checking) = try_distinct(output, files, memory_bytes, threads).expect("a mask");
+    assert_eq!(checking.as_ref(), Ok(&writing), "the checking side finds the same rows");
+    writing
 }
+
+/// What both sides keep. The checking side may refuse more of a broken file.
+type BothSides = (Vec<u64>, Result<Vec<u64>, Failure>);
 
 fn try_distinct(
     output: &str,
     files: &[(Vec<u8>, u64, ColumnMap)],
     memory_bytes: u64,
     threads: usize,
-) -> Result<Vec<u64>, Failure> {
+) -> Result<BothSides, Failure> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store = Store::open("source", folder.path().to_str().expect("UTF-8"), true).expect("opened");
     let inputs: Vec<InputFile> = files
@@ -176,8 +182,11 @@ fn try_distinct(
     spec.schema = file(output, 0, |_, _| {});
     let inputs = Inputs::new(Arc::new(Stores::new([store])), spec.inputs.clone(), 1 << 20);
     let context = Context::new(memory_bytes, threads, folder.path().join("spill"));
-    first_occurrences(spec.input_rows(), |sink| row_hashes(&spec, &inputs, &context, sink), &context)
-        .map(|mask| kept(&mask))
+    let writing = first_occurrences(spec.input_rows(), |sink| row_hashes(&spec, &inputs, &context, sink), &context)?;
+    let schema = CheckSchema::from_parquet(&spec.schema).expect("a schema");
+    let checking =
+        first_occurrences(spec.input_rows(), |sink| verify::row_hashes(&inputs, &schema, &context, sink), &context);
+    Ok((kept(&writing), checking.map(|mask| kept(&mask))))
 }
 
 fn spec(inputs: Vec<InputFile>) -> JobSpec {
@@ -354,8 +363,9 @@ fn broken_files_are_refused_by_name() {
         let mut flipped = content.clone();
         flipped[at] ^= 0x55;
         // Any answer but a panic or a hang: where the flip does not matter, both rows stay.
-        if let Ok(kept) = try_distinct(FLAT, &[(flipped, rows, map.clone())], 1 << 20, 1) {
+        if let Ok((kept, checking)) = try_distinct(FLAT, &[(flipped, rows, map.clone())], 1 << 20, 1) {
             assert_eq!(kept, [0, 1], "byte {at}");
+            assert!(checking.is_err() || checking == Ok(kept), "byte {at}: {checking:?}");
         }
     }
 }
