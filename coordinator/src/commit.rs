@@ -18,11 +18,12 @@ use baler_common::model::job::{JobSpec, RowMode};
 use baler_common::runtime::killpoint::killpoint;
 
 use crate::plan::{Plan, PublishMode, SkipReason};
-use crate::table::CommitToken;
 use crate::table::directory::checks::{self, Checks, RowCounter};
+use crate::table::directory::format::DirectoryFormat;
 use crate::table::directory::generation::{self, Generation, KeptKey, hex};
 use crate::table::directory::publish::{self, PlannedFile, Settled, VerifiedJob};
 use crate::table::directory::{DirectoryTable, in_parallel, is_pinned, lists, prepared};
+use crate::table::{CommitToken, TableFormat};
 
 /// What to commit, and where.
 pub struct CommitRequest<'a> {
@@ -156,14 +157,13 @@ fn make(
     let number = publication.generation.generation;
     (request.record)(&Milestone::Prepared { token: token.clone(), generation: number })?;
     killpoint("commit-prepared-after");
-    let generation = publish::carry_out(target, &publication)?;
-    killpoint("commit-generation-before");
-    if !generation::create(target, &generation)? {
-        let message = format!("another commit made generation {}: plan again", generation.generation);
-        return Err(Failure::new(FailureClass::Transient, message).in_file(target.describe("")));
-    }
-    killpoint("commit-generation-after");
-    Ok(Some(generation))
+    let number = format(request).commit(&publication)?;
+    generation::read(target, number).map(Some)
+}
+
+/// The destination as a format.
+fn format<'a>(request: &CommitRequest<'a>) -> DirectoryFormat<'a> {
+    DirectoryFormat { source: request.source, target: request.target, count_rows: request.count_rows }
 }
 
 /// The checks of the newest generation: those kept from an earlier run, or run now.
@@ -171,11 +171,7 @@ fn checked(request: &CommitRequest<'_>, newest: &Generation) -> Result<Checks, F
     if let Some(kept) = checks::read(request.target, newest.generation)?.filter(Checks::passed) {
         return Ok(kept);
     }
-    let parent = match newest.parent {
-        0 => None,
-        parent => Some(generation::read(request.target, parent)?),
-    };
-    let checks = checks::run(request.target, Some(request.source), newest, parent.as_ref(), request.count_rows)?;
+    let checks = format(request).check(newest.generation)?;
     checks::write(request.target, &checks)?;
     Ok(checks)
 }

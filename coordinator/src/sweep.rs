@@ -4,7 +4,7 @@
 //! |---|---|
 //! | superseded and set-aside files | the newest generation lists them as superseded, at least two generations ago and longer than the retention, and they are still the recorded objects |
 //! | files that were foreign, or a given-up commit's | the same, without waiting for generations |
-//! | attempts in staging | older than a day, named as ours, in no pending commit |
+//! | attempts in staging | older than a day, named as ours, in no pending commit; verified ones older than the retention too |
 //! | sources that live on in a destination (`--replaced-by`) | the destination's newest generation lists every output of their job, they passed their checks longer ago than the retention, and the sources are still the recorded objects |
 //! | old manifests | below the gc boundary, which is raised first |
 //!
@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use baler_common::model::error::{Failure, FailureClass};
 
+use crate::state::records::decode_receipt;
 use crate::table::directory::generation::{self, Generation, SupersededFile, Why};
 use crate::table::directory::publish::Step;
 use crate::table::directory::{DirectoryTable, checks, in_parallel, is_pinned, prepared};
@@ -93,7 +94,7 @@ pub fn sweep(table: &DirectoryTable, options: &SweepOptions) -> Result<SweepRepo
     refuse_unsettled(table, &newest)?;
     let now_ms = store_time(table, options)?;
     superseded(&mut report, table, &newest, options, now_ms)?;
-    staging(&mut report, table, now_ms)?;
+    staging(&mut report, table, options, now_ms)?;
     let boundary = manifests(&mut report, table, &newest, options, now_ms)?;
     if options.delete {
         if let Some(boundary) = boundary {
@@ -191,7 +192,13 @@ fn superseded(
     Ok(())
 }
 
-fn staging(report: &mut SweepReport, table: &DirectoryTable, now_ms: i64) -> Result<(), Failure> {
+fn staging(
+    report: &mut SweepReport,
+    table: &DirectoryTable,
+    options: &SweepOptions,
+    now_ms: i64,
+) -> Result<(), Failure> {
+    let verified = verified_attempts(table)?;
     let pending: BTreeSet<String> = prepared::pending(table)?
         .map(|publication| publication.steps)
         .unwrap_or_default()
@@ -207,11 +214,25 @@ fn staging(report: &mut SweepReport, table: &DirectoryTable, now_ms: i64) -> Res
             report.leave(&info.path, info.bytes, "a commit needs it");
         } else if !is_older(info.modified_ms, STAGING_AGE, now_ms) {
             report.leave(&info.path, info.bytes, "an attempt of the last day");
+        } else if verified.contains(&info.path) && !is_older(info.modified_ms, options.retention, now_ms) {
+            report.leave(&info.path, info.bytes, "verified, and to be published by the next run");
         } else {
             report.sweep(&info.path, info.bytes, "left over from an attempt");
         }
     }
     Ok(())
+}
+
+/// Objects in staging that a receipt proves. A receipt that cannot be read proves nothing.
+fn verified_attempts(table: &DirectoryTable) -> Result<BTreeSet<String>, Failure> {
+    let receipts = table.list("_baler/receipts")?;
+    let mut verified = BTreeSet::new();
+    for content in in_parallel(&receipts, |info| table.read(&info.path)) {
+        let outputs = content?.and_then(|content| decode_receipt(&content).ok()).map(|receipt| receipt.outputs);
+        let paths = outputs.iter().flatten().filter_map(|output| table.relative(&output.object.path));
+        verified.extend(paths.map(str::to_owned));
+    }
+    Ok(verified)
 }
 
 /// Whether the name is `{job:8}-{epoch:6}-{attempt:16}-{output}.part`, the numbers hexadecimal but the last.

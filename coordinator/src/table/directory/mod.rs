@@ -8,6 +8,7 @@
 pub mod checks;
 pub mod files;
 pub mod footers;
+pub mod format;
 pub mod fsck;
 pub mod generation;
 pub mod layout;

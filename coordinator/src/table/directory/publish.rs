@@ -29,7 +29,7 @@ use super::generation::{
 };
 use super::previous::{self, Moved};
 use super::{CONTROL, DATA_SUFFIX, DirectoryTable, in_parallel, is_same_content};
-use crate::plan::{Plan, PublishMode};
+use crate::plan::{Plan, PublishMode, TableSnapshot};
 use crate::table::CommitToken;
 
 /// Which jobs' sources were swept.
@@ -51,6 +51,30 @@ pub struct PlannedFile {
     pub last_chunk: u64,
     /// An earlier compaction wrote it or found it right.
     pub settled: bool,
+}
+
+/// Every file of a snapshot, as a commit needs it. `source` is the table that was pinned.
+pub fn planned_files(source: &DirectoryTable, snapshot: &TableSnapshot) -> Result<Vec<PlannedFile>, Failure> {
+    let files = snapshot.keys.iter().flat_map(|key| key.files.iter().map(move |file| (key, file)));
+    files
+        .map(|(key, file)| {
+            let object = source.relative(&file.object.path).ok_or_else(|| {
+                let message = format!("it does not lie in the table {}", source.describe(""));
+                Failure::new(FailureClass::Policy, message).in_file(file.object.to_string())
+            })?;
+            Ok(PlannedFile {
+                key: key.key.clone(),
+                path: file.path.clone(),
+                object: object.to_owned(),
+                bytes: file.bytes,
+                rows: file.rows(),
+                identity: file.identity.clone(),
+                first_chunk: file.first_chunk,
+                last_chunk: file.last_chunk,
+                settled: file.settled,
+            })
+        })
+        .collect()
 }
 
 /// A job whose outputs the coordinator has judged to be right.
