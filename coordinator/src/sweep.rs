@@ -13,6 +13,7 @@
 //! newest generation did not pass its checks, is not swept at all.
 
 mod replaced;
+mod swapped;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,6 +26,7 @@ use crate::table::directory::publish::Step;
 use crate::table::directory::{DirectoryTable, checks, in_parallel, is_pinned, prepared};
 
 pub use replaced::sweep_replaced;
+pub use swapped::remove_old_tree;
 
 /// How long an attempt's object in staging is left alone.
 const STAGING_AGE: Duration = Duration::from_secs(24 * 3600);
