@@ -6,6 +6,7 @@ pub mod driver;
 pub mod lifecycle;
 pub mod plan;
 pub mod receipts;
+pub mod service;
 pub mod state;
 pub mod sweep;
 pub mod table;

@@ -8,9 +8,11 @@ use baler_common::model::error::{Failure, FailureClass};
 use baler_common::model::id::JobId;
 use baler_coordinator::driver::{Event, Settled};
 use baler_coordinator::lifecycle::run::RunState;
+use baler_coordinator::service::worker::WorkerService;
 use baler_coordinator::state::leadership::Leadership;
 use baler_proto::v1;
-use baler_worker::session::{RunAttempt, Session};
+use baler_worker::connection::Connection;
+use baler_worker::session::{Reporter, RunAttempt, Session};
 use tokio::sync::watch;
 
 use crate::bench::{Bench, Direct, fast, join, work};
@@ -264,4 +266,47 @@ async fn a_message_with_a_wrong_field_is_refused_by_name() {
     for (request, message) in cases {
         assert_eq!(coordinator.report(request).await.unwrap_err().message, message);
     }
+}
+
+/// A coordinator behind a real connection on this machine.
+async fn served(coordinator: &Arc<baler_coordinator::driver::Coordinator>) -> (String, tokio::task::JoinHandle<()>) {
+    let incoming = tonic::transport::server::TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = format!("http://{}", incoming.local_addr().unwrap());
+    let service = WorkerService::server(coordinator.clone());
+    let serving = async move { tonic::transport::Server::builder().serve_with_incoming(service, incoming).await };
+    (address, tokio::spawn(async move { serving.await.unwrap() }))
+}
+
+#[tokio::test]
+async fn the_same_exchange_goes_over_a_connection() {
+    let bench = Bench::new(&["a", "b", "c"]);
+    let coordinator = bench.coordinator(fast()).await;
+    let (address, server) = served(&coordinator).await;
+    let ran = Arc::default();
+    let workers = (0..2).map(|_| {
+        let connection = Arc::new(Connection::new(&address).unwrap());
+        work(connection, bench.join(&ran), bench.slots(1))
+    });
+    for ended in futures::future::join_all(workers).await {
+        ended.unwrap();
+    }
+    assert_eq!(verified(&coordinator.wait_settled().await), [0, 1, 2]);
+    assert_eq!((ran.load(Ordering::SeqCst), bench.receipts()), (3, 3));
+    server.abort();
+}
+
+#[tokio::test]
+async fn a_failure_crosses_the_connection_whole_and_a_lost_one_passes() {
+    let bench = Bench::new(&["a"]);
+    let coordinator = bench.coordinator(fast()).await;
+    let (address, server) = served(&coordinator).await;
+    let connection = Connection::new(&address).unwrap();
+    let refused = connection.report(v1::ReportRequest::default()).await.unwrap_err();
+    assert_eq!(refused, Failure::new(FailureClass::Policy, "message field worker: is empty"));
+    server.abort();
+    let _ = server.await;
+    let nobody = Connection::new("http://127.0.0.1:1").unwrap();
+    let lost = nobody.report(v1::ReportRequest::default()).await.unwrap_err();
+    assert_eq!(lost.class, FailureClass::Transient, "{lost}");
+    assert_eq!(Connection::new("not an address").unwrap_err().class, FailureClass::Policy);
 }
