@@ -47,8 +47,7 @@ pub async fn run_jobs(
     mut show: impl FnMut(RunProgress),
 ) -> Result<Settled, Failure> {
     let run: RunAttempt = Arc::new(move |assignment, context| run_attempt(&stores, assignment, context));
-    let slots =
-        Slots::new(resources.jobs, resources.cores, resources.memory_bytes, resources.spill_folder.clone());
+    let slots = Slots::new(resources.jobs, resources.cores, resources.memory_bytes, resources.spill_folder.clone());
     let session = Session::new(Arc::new(InProcess(coordinator.clone())), run, slots);
     let (drain, draining) = watch::channel(false);
     let mut worker = tokio::spawn(session.run(draining));

@@ -85,6 +85,9 @@ mod tests {
         for wrong in ["", "5", "h", "3 days", "99999999999999999999s"] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
-        assert_eq!((show_size(12), show_size(1_536), show_size(524_288_000)), ("12 B".into(), "1.50 KiB".into(), "500 MiB".into()));
+        assert_eq!(
+            (show_size(12), show_size(1_536), show_size(524_288_000)),
+            ("12 B".into(), "1.50 KiB".into(), "500 MiB".into())
+        );
     }
 }

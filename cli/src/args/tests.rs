@@ -32,7 +32,11 @@ fn dedup_stands_alone_or_names_tables() {
 
 #[test]
 fn modes_of_publishing_exclude_each_other() {
-    for words in [["src", "--out=d", "--swap"], ["src", "--out=d", "--allow-torn-reads"], ["src", "--swap", "--allow-torn-reads"]] {
+    for words in [
+        ["src", "--out=d", "--swap"],
+        ["src", "--out=d", "--allow-torn-reads"],
+        ["src", "--swap", "--allow-torn-reads"],
+    ] {
         assert!(Cli::try_parse_from(["baler", "compact"].iter().chain(&words)).is_err(), "{words:?}");
     }
 }

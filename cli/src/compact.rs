@@ -1,0 +1,352 @@
+//! `compact`, `plan` and `apply`: from a location to committed tables.
+//!
+//! Table after table: pin a snapshot, plan it, adopt what an earlier run has verified already, run the other jobs,
+//! commit, check. Each step can be killed; the same command again goes on from what the destination holds.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use baler_common::model::error::{Failure, FailureClass};
+use baler_common::model::id::JobId;
+use baler_common::model::job::JobSpec;
+use baler_common::model::object::ObjectRef;
+use baler_common::model::outcome::Receipt;
+use baler_common::runtime::storage::{Store, Stores};
+use baler_coordinator::commit::{CommitFailure, CommitRequest, Committed, Milestone, commit};
+use baler_coordinator::driver::{Coordinator, Evidence, RunProgress, Settings};
+use baler_coordinator::lifecycle::run::RunState;
+use baler_coordinator::plan::{Plan, PlanOptions, PublishMode, TableSnapshot, runs};
+use baler_coordinator::state::embedded::EmbeddedStore;
+use baler_coordinator::state::leadership::Leadership;
+use baler_coordinator::state::records::{self, Stop};
+use baler_coordinator::state::{StateError, StateStore, keys};
+use baler_coordinator::table::directory::generation::{self, Generation, hex};
+use baler_coordinator::table::directory::lists::{self, Stage};
+use baler_coordinator::table::directory::publish::{PlannedFile, VerifiedJob};
+use baler_coordinator::table::directory::snapshot::{ScanOptions, scan};
+use baler_coordinator::table::directory::{CONTROL, DirectoryTable, checks, footers};
+use baler_proto::convert::job_digest;
+use sha2::{Digest, Sha256};
+
+use crate::request::{new_compaction, now_ms, state_folder};
+use crate::work::{Resources, run_jobs};
+
+/// Why a table could not be compacted at all.
+#[derive(Debug, thiserror::Error)]
+pub enum CompactError {
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Commit(#[from] CommitFailure),
+    #[error("the table is stopped since a check did not hold: {reason}; look into it, then `baler release` it")]
+    Stopped { reason: String },
+}
+
+/// Where tables come from and go to.
+pub struct Places {
+    pub source: Store,
+    pub target: Store,
+    pub publish: PublishMode,
+}
+
+impl Places {
+    /// Opens both places. Without `out` they are the same.
+    ///
+    /// # Errors
+    /// One lies inside the other, or cannot be opened.
+    pub fn open(source: &str, out: Option<&str>, torn_reads: bool, create: bool) -> Result<Self, Failure> {
+        let opened = Store::open("source", source, false)?;
+        let Some(out) = out else {
+            let publish = if torn_reads { PublishMode::TornReads } else { PublishMode::InPlace };
+            return Ok(Self { target: Store::open("target", source, false)?, source: opened, publish });
+        };
+        let exists = create || out.contains("://") || std::path::Path::new(out).is_dir();
+        let inside = |inner: &str, outer: &str| {
+            let slashed = |text: &str| format!("{}/", text.trim_end_matches('/'));
+            slashed(inner).starts_with(&slashed(outer))
+        };
+        let absolute = |location: &str| match location.split_once("://") {
+            None => std::fs::canonicalize(location)
+                .or_else(|_| std::path::absolute(location))
+                .map_or_else(|_| location.to_owned(), |path| path.display().to_string()),
+            Some(_) => location.to_owned(),
+        };
+        let (from, to) = (absolute(source), absolute(out));
+        if inside(&to, &from) || inside(&from, &to) {
+            let message =
+                format!("the destination {to} and the source {from} lie inside each other: choose another destination");
+            return Err(Failure::new(FailureClass::Policy, message));
+        }
+        let target = if exists { Store::open("target", out, create)? } else { Store::open("target", source, false)? };
+        Ok(Self { source: opened, target, publish: PublishMode::Destination })
+    }
+
+    pub fn source_table(&self, snapshot: &TableSnapshot) -> DirectoryTable {
+        DirectoryTable::new(self.source.clone(), &snapshot.folder)
+    }
+
+    pub fn target_table(&self, snapshot: &TableSnapshot) -> DirectoryTable {
+        DirectoryTable::new(self.target.clone(), &snapshot.folder)
+    }
+
+    /// Pins all tables.
+    pub fn scan(
+        &self,
+        root_as: baler_coordinator::table::directory::layout::RootAs,
+    ) -> Result<Vec<TableSnapshot>, Failure> {
+        scan(&self.source, ScanOptions { root_as, live: self.publish != PublishMode::Destination })
+    }
+}
+
+/// Plans one table against the newest generation of its destination.
+pub fn plan_table(places: &Places, snapshot: &TableSnapshot, options: &PlanOptions) -> Result<Plan, Failure> {
+    let target = places.target_table(snapshot);
+    let mut options = options.clone();
+    options.compaction = new_compaction();
+    options.staging = ObjectRef::new(places.target.alias(), target.absolute(&format!("{CONTROL}/staging")));
+    options.base_generation = generation::newest(&target)?.map_or(0, |newest| newest.generation);
+    Ok(runs::plan(snapshot, &options, &|root| footers::schema_bytes(root)))
+}
+
+/// What a table's compaction came to.
+pub struct TableResult {
+    pub plan: Plan,
+    pub committed: Committed,
+    pub failed: BTreeMap<JobId, Failure>,
+    pub untouched: usize,
+    pub adopted: usize,
+    pub ran: usize,
+    pub elapsed: std::time::Duration,
+}
+
+impl TableResult {
+    /// Whether all of the table was done and the checks hold.
+    pub fn is_complete(&self) -> bool {
+        self.failed.is_empty()
+            && self.plan.refusals.is_empty()
+            && self.committed.kept.is_empty()
+            && self.committed.stop_reason().is_none()
+    }
+}
+
+/// Writes receipts beside the data and looks at the outputs they speak of.
+struct Receipts {
+    target: DirectoryTable,
+    store: Store,
+}
+
+fn receipt_path(digest: &[u8; 32]) -> String {
+    format!("{CONTROL}/receipts/{}.receipt", hex(digest))
+}
+
+impl Evidence for Receipts {
+    fn record(&self, spec: &JobSpec, receipt: &Receipt) -> Result<(), Failure> {
+        for output in &receipt.outputs {
+            let found = self.store.head(&output.object.path)?;
+            if found.as_ref().map(|found| found.bytes) != Some(output.bytes) {
+                let found = found.map_or("is gone".to_owned(), |found| format!("has {} bytes", found.bytes));
+                let message = format!("the stored output {found}, {} were written", output.bytes);
+                return Err(Failure::new(FailureClass::WorkerLost, message).in_file(output.object.path.clone()));
+            }
+        }
+        let digest = job_digest(spec);
+        self.target.put(&receipt_path(&digest), &records::encode_receipt(receipt))?;
+        lists::record_checked(&self.target, &digest, receipt)
+    }
+}
+
+/// Receipts of earlier runs whose outputs are still there, byte for byte.
+fn adopt(target: &DirectoryTable, plan: &Plan, newest: Option<&Generation>) -> Result<Vec<(JobId, Receipt)>, Failure> {
+    let mut published: BTreeMap<[u8; 32], Vec<&str>> = BTreeMap::new();
+    for file in newest.iter().flat_map(|newest| &newest.live) {
+        if let Some(proof) = &file.proof {
+            published.entry(proof.job).or_default().push(&file.object);
+        }
+    }
+    let looked = baler_coordinator::table::directory::in_parallel(&plan.jobs, |spec| -> Result<_, Failure> {
+        let digest = job_digest(spec);
+        let Some(content) = target.read(&receipt_path(&digest))? else { return Ok(None) };
+        // A receipt that cannot be read proves nothing: the job is done again.
+        let Ok(receipt) = records::decode_receipt(&content) else { return Ok(None) };
+        for output in &receipt.outputs {
+            let mut places: Vec<String> = Vec::new();
+            places.extend(target.relative(&output.object.path).map(str::to_owned));
+            places.push(output.path.clone());
+            places.extend(published.get(&digest).into_iter().flatten().map(|object| (*object).to_owned()));
+            let mut held = false;
+            for place in places {
+                held = held || target.sha256(&place, output.bytes)? == Some(output.sha256);
+            }
+            if !held {
+                return Ok(None);
+            }
+        }
+        Ok(Some((spec.job, receipt)))
+    });
+    let mut adopted = Vec::new();
+    for found in looked {
+        adopted.extend(found?);
+    }
+    Ok(adopted)
+}
+
+/// The state store of a table: in its control folder on a local disk, else in the user's state folder.
+pub fn state_path(target: &DirectoryTable, given: Option<&PathBuf>) -> PathBuf {
+    match target.store().local_path() {
+        Some(root) => root.join(target.absolute(&format!("{CONTROL}/state.redb"))),
+        None => {
+            let name = hex(&Sha256::digest(target.describe("").as_bytes()).into());
+            state_folder(given).join(&name[..16]).join("state.redb")
+        }
+    }
+}
+
+fn planned_files(source: &DirectoryTable, snapshot: &TableSnapshot) -> Vec<PlannedFile> {
+    let mut files = Vec::new();
+    for key in &snapshot.keys {
+        for file in &key.files {
+            files.push(PlannedFile {
+                key: key.key.clone(),
+                path: file.path.clone(),
+                object: source.relative(&file.object.path).unwrap_or(&file.object.path).to_owned(),
+                bytes: file.bytes,
+                rows: file.rows(),
+                identity: file.identity.clone(),
+                first_chunk: file.first_chunk,
+                last_chunk: file.last_chunk,
+                settled: file.settled,
+            });
+        }
+    }
+    files
+}
+
+/// Runs a plan of one table to its commit.
+pub async fn compact_table(
+    places: &Places,
+    snapshot: &TableSnapshot,
+    plan: Plan,
+    resources: &Resources,
+    state: Option<&PathBuf>,
+    show: impl FnMut(RunProgress),
+) -> Result<TableResult, CompactError> {
+    let started = std::time::Instant::now();
+    let (source, target) = (places.source_table(snapshot), places.target_table(snapshot));
+    let store: Arc<dyn StateStore> = Arc::new(EmbeddedStore::open(&state_path(&target, state))?);
+    if let Some(entry) = store.get(keys::STOP).await? {
+        let stop = records::decode_stop(keys::STOP, &entry.value)?;
+        return Err(CompactError::Stopped { reason: stop.reason });
+    }
+    let holder = format!("pid {}", std::process::id());
+    let leadership = Leadership::take(store, &holder, baler_common::runtime::random::random_u64()).await?;
+
+    let encoded = records::encode_plan(&plan);
+    let plan_digest: [u8; 32] = Sha256::digest(&encoded).into();
+    let plan_path = format!("{CONTROL}/plan/{}.plan", plan.compaction);
+    let (plan, adopted) = {
+        let (target, plan_path) = (target.clone(), plan_path.clone());
+        blocking(move || {
+            let newest = generation::newest(&target)?;
+            let adopted = adopt(&target, &plan, newest.as_ref())?;
+            if adopted.len() < plan.jobs.len() {
+                target.put_new(&plan_path, &encoded)?;
+                lists::record_stage(&target, &plan.table, &plan.compaction.0, Stage::Planned, figures(&plan))?;
+            }
+            Ok((Arc::new(plan), adopted))
+        })
+        .await?
+    };
+    let adopted_count = adopted.len();
+    let evidence = Arc::new(Receipts { target: target.clone(), store: places.target.clone() });
+    let settings = Settings::default();
+    let coordinator = Arc::new(
+        Coordinator::start(leadership, plan.clone(), plan_path, plan_digest, adopted, evidence, settings).await?,
+    );
+    let stores = Arc::new(Stores::new([places.source.clone(), places.target.clone()]));
+    let settled = run_jobs(coordinator.clone(), stores, resources, show).await?;
+
+    coordinator.move_run(RunState::Verifying, None, "").await?;
+    let digests: BTreeMap<JobId, [u8; 32]> = plan.jobs.iter().map(|spec| (spec.job, job_digest(spec))).collect();
+    let verified: BTreeMap<JobId, VerifiedJob> = settled
+        .verified
+        .into_iter()
+        .filter_map(|(job, receipt)| Some((job, VerifiedJob { digest: *digests.get(&job)?, receipt })))
+        .collect();
+    let ran = verified.len() - adopted_count.min(verified.len());
+    let failed: BTreeMap<JobId, Failure> = settled.failed.into_iter().collect();
+    let untouched = settled.untouched.len();
+    let files = planned_files(&source, snapshot);
+    let runtime = tokio::runtime::Handle::current();
+    let committed = {
+        let (plan, coordinator, failed, target) = (plan.clone(), coordinator.clone(), failed.clone(), target.clone());
+        tokio::task::spawn_blocking(move || {
+            if ran > 0 {
+                lists::record_stage(&target, &plan.table, &plan.compaction.0, Stage::Written, figures(&plan))?;
+            }
+            let mut record = |milestone: &Milestone| {
+                let moved = match milestone {
+                    Milestone::Prepared { token, .. } => {
+                        runtime.block_on(coordinator.move_run(RunState::Prepared, Some(&token.plan), ""))
+                    }
+                    Milestone::Committed { token, .. } => runtime.block_on(async {
+                        coordinator.move_run(RunState::Prepared, Some(&token.plan), "").await?;
+                        coordinator.move_run(RunState::Committed, None, "").await
+                    }),
+                };
+                moved.map_err(|error| Failure::new(FailureClass::Policy, error.to_string()))
+            };
+            let committed = commit(CommitRequest {
+                plan: &plan,
+                plan_digest,
+                files: &files,
+                verified: &verified,
+                failed: &failed,
+                source: &source,
+                target: &target,
+                now_ms: now_ms(),
+                count_rows: &checks::rows_in_footer,
+                record: &mut record,
+            })?;
+            if committed.created && ran > 0 {
+                lists::record_stage(&target, &plan.table, &plan.compaction.0, Stage::Done, figures(&plan))?;
+            }
+            Ok::<_, CommitFailure>(committed)
+        })
+        .await
+        .map_err(|error| Failure::new(FailureClass::WorkerLost, format!("the commit was cut short: {error}")))??
+    };
+    if let Some(reason) = committed.stop_reason() {
+        let stop = Stop { reason, compaction: plan.compaction.clone(), since_ms: now_ms() };
+        coordinator.store_stop(&stop).await?;
+    }
+    if committed.generation.is_some() {
+        coordinator.move_run(RunState::Cleaning, None, "").await?;
+        coordinator.move_run(RunState::Closed, None, "").await?;
+    } else {
+        coordinator.move_run(RunState::Failed, None, "nothing could be committed").await?;
+    }
+    let plan = Arc::unwrap_or_clone(plan);
+    Ok(TableResult { plan, committed, failed, untouched, adopted: adopted_count, ran, elapsed: started.elapsed() })
+}
+
+fn figures(plan: &Plan) -> generation::Figures {
+    let mut sum = generation::Figures::default();
+    for key in &plan.keys {
+        sum.files += key.files;
+        sum.bytes += key.bytes;
+        sum.rows += key.rows;
+    }
+    sum
+}
+
+/// Runs blocking work off the runtime's threads.
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(Failure::new(FailureClass::WorkerLost, format!("a step was cut short: {error}"))))
+}
