@@ -61,6 +61,9 @@ pub(super) fn fold_chunk(
         Feed::Neighbour { leaf, canonical, repetition } => (*leaf, (*canonical, *repetition)),
     };
     let valued = matches!(feed, Feed::Leaf(_));
+    if chunk.num_values() == 0 && rows.is_empty() {
+        return Ok(());
+    }
     let range = chunk_range(chunk, source.bytes()).map_err(corrupt)?;
     let content = source.read(range)?;
     let buffer = Buffer::from_owner(content);

@@ -9,6 +9,7 @@ use polars_parquet::parquet::schema::types::{
 };
 
 use crate::fingerprint::salts;
+use crate::write::column_orders::settle_column_orders;
 
 /// How the stored bytes of a leaf become hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,8 +76,14 @@ pub struct CheckSchema {
 impl CheckSchema {
     /// Reads the schema from the bytes of a Parquet file, as a job carries it.
     pub fn from_parquet(bytes: &[u8]) -> Result<Self, Failure> {
-        let source = baler_common::runtime::storage::Source::from_bytes("job schema", bytes.to_vec().into());
-        let metadata = super::footer::read_footer(&source)?;
+        let read = |content: Vec<u8>| {
+            let source = baler_common::runtime::storage::Source::from_bytes("job schema", content.into());
+            super::footer::read_footer(&source)
+        };
+        let metadata = match read(bytes.to_vec()) {
+            Ok(metadata) => metadata,
+            Err(failure) => settled(bytes).and_then(|content| read(content).ok()).ok_or(failure)?,
+        };
         Self::from_descriptor(&metadata.schema_descr)
     }
 
@@ -84,6 +91,15 @@ impl CheckSchema {
         let leaves = descriptor.columns().iter().enumerate().map(|(number, column)| leaf(number, column));
         Ok(Self { leaves: leaves.collect::<Result<_, _>>()?, fields: descriptor.fields().to_vec() })
     }
+}
+
+/// The schema's file with its column orders put right, for as many columns as the parquet-rs reader finds.
+fn settled(bytes: &[u8]) -> Option<Vec<u8>> {
+    let content = bytes::Bytes::from(bytes.to_vec());
+    let metadata = parquet::file::metadata::ParquetMetaDataReader::new().parse_and_finish(&content).ok()?;
+    let mut content = bytes.to_vec();
+    settle_column_orders(&mut content, metadata.file_metadata().schema_descr().num_columns());
+    Some(content)
 }
 
 fn leaf(number: usize, column: &ColumnDescriptor) -> Result<Leaf, Failure> {

@@ -3,6 +3,8 @@
 //! Leaf columns are independent lanes: the output's row groups are fixed from the footers alone, then each leaf is read
 //! from all inputs as levels and values and written to its chunk, without ever assembling a row.
 
+pub mod column_orders;
+
 use std::io::Write;
 use std::sync::Arc;
 
@@ -64,13 +66,12 @@ pub fn write_file(
     sink: &mut (dyn Write + Send),
     footer: &mut FooterFn<'_>,
 ) -> Result<Written, Failure> {
-    let schema = ParquetMetaDataReader::new()
-        .parse_and_finish(&bytes::Bytes::from(spec.schema.clone()))
-        .map_err(wrong)?
-        .file_metadata()
-        .schema_descr()
-        .root_schema_ptr();
-    let mut writer = SerializedFileWriter::new(sink, schema, Arc::new(properties(&spec.options)?)).map_err(wrong)?;
+    let parsed =
+        ParquetMetaDataReader::new().parse_and_finish(&bytes::Bytes::from(spec.schema.clone())).map_err(wrong)?;
+    let schema = parsed.file_metadata().schema_descr().root_schema_ptr();
+    let mut holding = column_orders::HoldingEnd::new(sink, parsed.file_metadata().schema_descr().num_columns());
+    let mut writer =
+        SerializedFileWriter::new(&mut holding, schema, Arc::new(properties(&spec.options)?)).map_err(wrong)?;
     for (key, value) in &spec.key_values {
         writer.append_key_value_metadata(KeyValue { key: key.clone(), value: value.clone() });
     }
@@ -141,6 +142,7 @@ pub fn write_file(
         writer.append_key_value_metadata(KeyValue { key, value: Some(value) });
     }
     let metadata = writer.close().map_err(wrong)?;
+    holding.finish().map_err(|error| Failure::new(FailureClass::Transient, format!("write the output: {error}")))?;
     Ok(Written { rows: total, row_groups: metadata.num_row_groups() as u32 })
 }
 
@@ -198,7 +200,9 @@ fn copy_rows<T: DataType>(
             if records == 0 {
                 return Err(Failure::new(FailureClass::InputCorrupt, "the column has fewer rows than its footer says"));
             }
-            writer.write_batch(&values, Some(&definitions), Some(&repetitions)).map_err(wrong)?;
+            let definitions = (!definitions.is_empty()).then_some(&definitions[..]);
+            let repetitions = (!repetitions.is_empty()).then_some(&repetitions[..]);
+            writer.write_batch(&values, definitions, repetitions).map_err(wrong)?;
             left -= records;
         }
     }
