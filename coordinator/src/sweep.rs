@@ -96,7 +96,7 @@ pub fn sweep(table: &DirectoryTable, options: &SweepOptions) -> Result<SweepRepo
     refuse_unsettled(table, &newest)?;
     let now_ms = store_time(table, options)?;
     superseded(&mut report, table, &newest, options, now_ms)?;
-    staging(&mut report, table, options, now_ms)?;
+    staging(&mut report, table, &newest, options, now_ms)?;
     let boundary = manifests(&mut report, table, &newest, options, now_ms)?;
     if options.delete {
         if let Some(boundary) = boundary {
@@ -197,10 +197,11 @@ fn superseded(
 fn staging(
     report: &mut SweepReport,
     table: &DirectoryTable,
+    newest: &Generation,
     options: &SweepOptions,
     now_ms: i64,
 ) -> Result<(), Failure> {
-    let verified = verified_attempts(table)?;
+    let verified = verified_attempts(table, newest)?;
     let pending: BTreeSet<String> = prepared::pending(table)?
         .map(|publication| publication.steps)
         .unwrap_or_default()
@@ -225,13 +226,16 @@ fn staging(
     Ok(())
 }
 
-/// Objects in staging that a receipt proves. A receipt that cannot be read proves nothing.
-fn verified_attempts(table: &DirectoryTable) -> Result<BTreeSet<String>, Failure> {
+/// Objects in staging that a receipt proves and that are not live under another name (a store that copies keeps both).
+/// A receipt that cannot be read proves nothing.
+fn verified_attempts(table: &DirectoryTable, newest: &Generation) -> Result<BTreeSet<String>, Failure> {
     let receipts = table.list("_baler/receipts")?;
+    let live: BTreeSet<[u8; 32]> = newest.live.iter().filter_map(|file| file.sha256).collect();
     let mut verified = BTreeSet::new();
     for content in in_parallel(&receipts, |info| table.read(&info.path)) {
         let outputs = content?.and_then(|content| decode_receipt(&content).ok()).map(|receipt| receipt.outputs);
-        let paths = outputs.iter().flatten().filter_map(|output| table.relative(&output.object.path));
+        let waiting = outputs.iter().flatten().filter(|output| !live.contains(&output.sha256));
+        let paths = waiting.filter_map(|output| table.relative(&output.object.path));
         verified.extend(paths.map(str::to_owned));
     }
     Ok(verified)

@@ -141,3 +141,6 @@ pub fn verify(
     }
     Ok(verified)
 }
+
+#[cfg(test)]
+mod tests;
