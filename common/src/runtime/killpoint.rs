@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Every point, in the order in which a run comes to them first.
-pub const ALL: [&str; 32] = [
+pub const ALL: [&str; 37] = [
     "epoch-before",
     "epoch-after",
     "store-commit-before",
@@ -40,6 +40,11 @@ pub const ALL: [&str; 32] = [
     "commit-checks-after",
     "commit-lists-after",
     "commit-committed",
+    "swap-built",
+    "swap-generation",
+    "swap-between",
+    "swap-exchanged",
+    "swap-moved",
 ];
 
 static WANTED: OnceLock<Option<(String, u32)>> = OnceLock::new();
