@@ -6,8 +6,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Every point, in the order in which a run comes to them first.
-pub const ALL: [&str; 37] = [
+/// The points that every compaction into a new destination passes, in the order in which it comes to them first.
+pub const ALL: [&str; 30] = [
     "epoch-before",
     "epoch-after",
     "store-commit-before",
@@ -32,19 +32,23 @@ pub const ALL: [&str; 37] = [
     "commit-prepared-after",
     "commit-publish-before",
     "commit-publish-after",
-    "commit-set-aside-before",
-    "commit-set-aside-after",
     "commit-generation-before",
     "commit-generation-after",
     "commit-checks-before",
     "commit-checks-after",
     "commit-lists-after",
     "commit-committed",
+];
+
+/// The points that are passed only where something is replaced or exchanged.
+pub const RARE: [&str; 7] = [
+    "commit-set-aside-before",
+    "commit-set-aside-after",
     "swap-built",
-    "swap-generation",
     "swap-between",
     "swap-exchanged",
     "swap-moved",
+    "swap-generation",
 ];
 
 static WANTED: OnceLock<Option<(String, u32)>> = OnceLock::new();
