@@ -58,9 +58,6 @@ pub enum Command {
     /// Print the points at which BALER_KILL_AT can kill the process, for tests.
     #[command(hide = true)]
     KillPoints,
-    /// Run one attempt in this process, for its parent.
-    #[command(hide = true)]
-    Attempt,
 }
 
 /// What a location is taken for.
@@ -142,6 +139,8 @@ pub struct ExplainArgs {
     pub out: Option<String>,
     #[command(flatten)]
     pub planning: PlanningArgs,
+    #[command(flatten)]
+    pub writing: WritingArgs,
 }
 
 /// How the source is read and cut.

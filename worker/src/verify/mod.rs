@@ -161,6 +161,23 @@ pub fn check_object(
     Ok(total(pieces))
 }
 
+/// Fingerprint of a stored file by its own schema, for a check long after its job. Its statistics must hold.
+///
+/// # Errors
+/// [`FailureClass::InputCorrupt`] when the file cannot be read.
+pub fn check_stored(source: &Source, context: &Context) -> Result<Checked, Failure> {
+    check_object(source, &read_schema(source)?, 0, context)
+}
+
+/// The schema in a file's footer.
+///
+/// # Errors
+/// [`FailureClass::InputCorrupt`] when the footer cannot be read.
+pub fn read_schema(source: &Source) -> Result<CheckSchema, Failure> {
+    let metadata = footer::read_footer(source)?;
+    CheckSchema::from_descriptor(&metadata.schema_descr).map_err(|failure| failure.in_file(source.name()))
+}
+
 /// A 128-bit hash of every row of the inputs, in order, handed over in blocks: equal rows have equal hashes, where any
 /// NaN equals any other, null equals null, and -0.0 differs from 0.0.
 pub fn row_hashes(

@@ -67,7 +67,7 @@ pub(super) struct Step {
 }
 
 /// The output's schema.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CheckSchema {
     pub(super) leaves: Vec<Leaf>,
     pub(super) fields: Vec<ParquetType>,

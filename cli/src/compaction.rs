@@ -1,0 +1,122 @@
+//! Runs tables one after the other, shows each, and adds up whether all was well.
+
+use baler_common::model::error::{Failure, FailureClass};
+use baler_common::model::object::ObjectRef;
+use baler_coordinator::plan::{Plan, TableSnapshot};
+use baler_coordinator::state::StateError;
+use serde_json::{Value, json};
+
+use crate::args::{CompactArgs, RunningArgs};
+use crate::compact::{CompactError, Places, TableResult, compact_table, plan_table};
+use crate::plan::print_plans;
+use crate::request;
+use crate::show::progress::ProgressView;
+use crate::show::{Style, compaction};
+use crate::work::Resources;
+
+/// What is shared by the tables of one command, and what came of them so far.
+pub struct Running<'a> {
+    args: &'a RunningArgs,
+    resources: Resources,
+    runtime: tokio::runtime::Runtime,
+    results: Vec<TableResult>,
+    /// Tables that could not be compacted at all, with the reason.
+    errors: Vec<(String, String)>,
+}
+
+impl<'a> Running<'a> {
+    pub fn new(args: &'a RunningArgs) -> Result<Self, Failure> {
+        Ok(Self {
+            args,
+            resources: request::resources(args),
+            runtime: runtime()?,
+            results: Vec::new(),
+            errors: Vec::new(),
+        })
+    }
+
+    /// Prints what is printed at the end. True when every table is complete.
+    pub fn finish(self) -> bool {
+        let complete = self.errors.is_empty() && self.results.iter().all(TableResult::is_complete);
+        if self.args.json {
+            let tables: Vec<Value> = self.results.iter().map(compaction::table_json).collect();
+            let errors: Vec<Value> =
+                self.errors.iter().map(|(table, message)| json!({"table": table, "message": message})).collect();
+            println!("{}", json!({"complete": complete, "tables": tables, "errors": errors}));
+        } else if self.results.len() > 1 {
+            println!("{}", compaction::total(&self.results, Style::of_standard_output()));
+        }
+        complete
+    }
+}
+
+/// A runtime for one command.
+pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .worker_threads(2)
+        .build()
+        .map_err(|error| Failure::new(FailureClass::Transient, format!("start the runtime: {error}")))
+}
+
+/// `baler compact`. True when all of it was done.
+pub fn compact(args: &CompactArgs) -> Result<bool, CompactError> {
+    let places = Places::open(&args.source, args.out.as_deref(), args.allow_torn_reads, !args.dry_run)?;
+    let options = request::plan_options(&args.planning, &args.writing, places.publish, ObjectRef::new("target", ""))?;
+    let snapshots = places.scan(request::root_as(args.planning.layout_as))?;
+    let mut running = Running::new(&args.running)?;
+    if snapshots.is_empty() && !args.running.json {
+        println!("{}: no *.parquet file was found, so there is nothing to do", places.source.location());
+    }
+    if args.dry_run {
+        let plans =
+            snapshots.iter().map(|snapshot| plan_table(&places, snapshot, &options)).collect::<Result<Vec<_>, _>>()?;
+        print_plans(&plans, args.running.json);
+        return Ok(plans.iter().all(|plan| plan.refusals.is_empty()));
+    }
+    for snapshot in &snapshots {
+        let plan = plan_table(&places, snapshot, &options)?;
+        run_table(&mut running, &places, snapshot, plan)?;
+    }
+    Ok(running.finish())
+}
+
+/// Runs one table to its commit and shows what came of it. A table that cannot be compacted is noted, and the others go
+/// on.
+///
+/// # Errors
+/// Another process holds the table.
+pub fn run_table(
+    running: &mut Running<'_>,
+    places: &Places,
+    snapshot: &TableSnapshot,
+    plan: Plan,
+) -> Result<(), CompactError> {
+    let json = running.args.json;
+    let mut view = ProgressView::new(&snapshot.table, json);
+    let done = running.runtime.block_on(compact_table(
+        places,
+        snapshot,
+        plan,
+        &running.resources,
+        running.args.state.as_ref(),
+        |progress| view.update(progress),
+    ));
+    view.finish();
+    match done {
+        Ok(result) => {
+            if !json {
+                print!("{}", compaction::text(&result, Style::of_standard_output()));
+            }
+            running.results.push(result);
+        }
+        Err(CompactError::State(StateError::Held { path })) => {
+            return Err(CompactError::State(StateError::Held { path }));
+        }
+        Err(error) => {
+            eprintln!("error: table {}: {error}", snapshot.table);
+            running.errors.push((snapshot.table.clone(), error.to_string()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! The tables at a location, for commands about tables that exist already.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use baler_common::model::error::{Failure, FailureClass};
+use baler_common::runtime::random::random_u64;
+use baler_common::runtime::storage::Store;
+use baler_coordinator::state::embedded::EmbeddedStore;
+use baler_coordinator::state::leadership::Leadership;
+use baler_coordinator::state::runs;
+use baler_coordinator::state::{StateError, StateStore};
+use baler_coordinator::table::directory::layout::{RootAs, lay_out};
+use baler_coordinator::table::directory::{CONTROL, DirectoryTable};
+
+use crate::compact::state_path;
+
+/// A table by its name.
+#[derive(Debug, Clone)]
+pub struct NamedTable {
+    pub name: String,
+    /// Folder below the location; empty when the location is the table.
+    pub folder: String,
+    pub table: DirectoryTable,
+}
+
+/// All tables at a location: those that Baler has compacted, and those that only hold Parquet files.
+///
+/// # Errors
+/// The location cannot be listed, or holds no table.
+pub fn open_tables(location: &str) -> Result<Vec<NamedTable>, Failure> {
+    let store = Store::open("target", location, false)?;
+    let objects = store.list("")?;
+    let root_name = name_of(&store.location());
+    let mut folders = controlled_folders(objects.iter().map(|object| object.path.as_str()));
+    if folders.contains("") {
+        folders = BTreeSet::from([String::new()]);
+    } else {
+        let layout = lay_out(&objects, RootAs::Detect, &root_name, &|_| None);
+        folders.extend(layout.tables.into_iter().map(|table| table.folder));
+    }
+    if folders.is_empty() {
+        let message = "no table is here: no *.parquet file and no _baler folder was found";
+        return Err(Failure::new(FailureClass::InputMissing, message).in_file(store.location()));
+    }
+    Ok(folders
+        .into_iter()
+        .map(|folder| NamedTable {
+            name: if folder.is_empty() { root_name.clone() } else { folder.clone() },
+            table: DirectoryTable::new(store.clone(), &folder),
+            folder,
+        })
+        .collect())
+}
+
+fn name_of(location: &str) -> String {
+    location.trim_end_matches('/').rsplit('/').next().unwrap_or("table").to_owned()
+}
+
+/// Folders that have a control folder.
+fn controlled_folders<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    let folder_of = |path: &'a str| {
+        let mut folder = Vec::new();
+        for part in path.split('/') {
+            if part == CONTROL {
+                return Some(folder.join("/"));
+            }
+            folder.push(part);
+        }
+        None
+    };
+    paths.filter_map(folder_of).collect()
+}
+
+/// The folder for state that the environment names.
+pub fn state_from_environment() -> Option<PathBuf> {
+    std::env::var_os("BALER_STATE").map(PathBuf::from)
+}
+
+/// Keeps every other process from changing the table while it lives.
+///
+/// # Errors
+/// [`StateError::Held`] while another process has the table.
+pub async fn hold(table: &DirectoryTable, state: Option<&PathBuf>) -> Result<Leadership, StateError> {
+    let store: Arc<dyn StateStore> = Arc::new(EmbeddedStore::open(&state_path(table, state))?);
+    Leadership::take(store, &format!("pid {}", std::process::id()), random_u64()).await
+}
+
+/// What the state of a table says at this moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TableState {
+    /// Nothing is going on.
+    Idle,
+    /// Another process holds the table.
+    Held,
+    /// Runs refuse it, for this reason.
+    Stopped(String),
+}
+
+/// Looks at the state of a table without making any.
+pub async fn look(table: &DirectoryTable) -> Result<TableState, StateError> {
+    let path = state_path(table, state_from_environment().as_ref());
+    if !path.exists() {
+        return Ok(TableState::Idle);
+    }
+    match EmbeddedStore::open(&path) {
+        Ok(store) => Ok(runs::stop(&store).await?.map_or(TableState::Idle, |stop| TableState::Stopped(stop.reason))),
+        Err(StateError::Held { .. }) => Ok(TableState::Held),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_folder_makes_its_parent_a_table() {
+        let paths = ["a/_baler/manifest/1.json", "b/c/_baler/x", "_balers/x", "d/x_baler/y", "a/k/f.parquet"];
+        let found: Vec<String> = controlled_folders(paths.into_iter()).into_iter().collect();
+        assert_eq!(found, ["a", "b/c"]);
+        assert_eq!(controlled_folders(["_baler/state.redb"].into_iter()).first().map(String::as_str), Some(""));
+        assert_eq!(name_of("/data/claims/"), "claims");
+    }
+}
