@@ -1,29 +1,42 @@
 //! Writing one output file from the leaf columns of many inputs.
 //!
-//! Leaf columns are independent lanes: the output's row groups are fixed from the footers alone, then each leaf is read
-//! from all inputs as levels and values and written to its chunk, without ever assembling a row.
+//! Leaf columns are independent lanes: the output's row groups are fixed from the footers alone ([`row_groups`]), then
+//! each leaf is read from all inputs as levels and values and written to its chunk ([`lane`]), column after column, which
+//! is the order of the file. No row is ever assembled, nothing is cast, and the output's bytes depend on the job alone.
 
+pub mod chunker;
 pub mod column_orders;
+pub mod feed;
+pub mod lane;
+pub mod row_groups;
 
 use std::io::Write;
 use std::sync::Arc;
 
 use baler_common::model::error::{Failure, FailureClass};
-use baler_common::model::job::{ColumnMap, JobSpec};
+use baler_common::model::job::JobSpec;
 use baler_common::model::options::{Codec, WriteOptions};
+use baler_common::runtime::storage::Source;
+use bytes::{Buf, Bytes};
 use parquet::basic::{BrotliLevel, Compression, GzipLevel, ZstdLevel};
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::column::writer::{ColumnWriter, ColumnWriterImpl};
-use parquet::data_type::DataType;
-use parquet::file::metadata::{KeyValue, ParquetMetaDataReader};
+use parquet::column::reader::{ColumnReader, get_column_reader};
+use parquet::column::writer::ColumnWriter;
+use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
-use parquet::file::reader::{ChunkReader, FileReader, Length};
-use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::SchemaDescriptor;
 
 use crate::context::Context;
 use crate::mask::RowMask;
 use crate::read::inputs::Inputs;
+use feed::Feed;
+use lane::{Lane, corrupt, failed};
+use row_groups::Slice;
+
+/// Bytes that are read at a time from a large file.
+const READ_BYTES: u64 = 4 << 20;
 
 /// What was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,29 +48,12 @@ pub struct Written {
 /// Gives the key-values that are added to the footer once all rows are written.
 pub type FooterFn<'a> = dyn FnMut() -> Result<Vec<(String, String)>, Failure> + Send + 'a;
 
-struct Chunks(Arc<baler_common::runtime::storage::Source>);
-impl Length for Chunks {
-    fn len(&self) -> u64 {
-        self.0.bytes()
-    }
-}
-impl ChunkReader for Chunks {
-    type T = bytes::buf::Reader<bytes::Bytes>;
-    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
-        use bytes::Buf;
-        let end = (start + (8 << 20)).min(self.len());
-        Ok(self.get_bytes(start, (end - start) as usize)?.reader())
-    }
-    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<bytes::Bytes> {
-        self.0.read(start..start + length as u64).map_err(|f| parquet::errors::ParquetError::General(f.to_string()))
-    }
-}
-
-fn wrong(error: parquet::errors::ParquetError) -> Failure {
-    Failure::new(FailureClass::InputCorrupt, error.to_string())
-}
-
 /// Writes one Parquet file of all rows of `inputs` (`mask`: the rows kept of their concatenation) into `sink`.
+///
+/// `footer` is called once, after the last row group, and gives key-values that are added to those of `spec`.
+///
+/// # Errors
+/// The failure names the input and the column; the sink then holds an unfinished file.
 pub fn write_file(
     spec: &JobSpec,
     inputs: &Inputs,
@@ -66,162 +62,263 @@ pub fn write_file(
     sink: &mut (dyn Write + Send),
     footer: &mut FooterFn<'_>,
 ) -> Result<Written, Failure> {
-    let parsed =
-        ParquetMetaDataReader::new().parse_and_finish(&bytes::Bytes::from(spec.schema.clone())).map_err(wrong)?;
-    let schema = parsed.file_metadata().schema_descr().root_schema_ptr();
-    let mut holding = column_orders::HoldingEnd::new(sink, parsed.file_metadata().schema_descr().num_columns());
-    let mut writer =
-        SerializedFileWriter::new(&mut holding, schema, Arc::new(properties(&spec.options)?)).map_err(wrong)?;
+    let schema = parse(&Bytes::from(spec.schema.clone()))?;
+    let output = schema.file_metadata().schema_descr();
+    let mut holding = column_orders::HoldingEnd::new(sink, output.num_columns());
+    let properties = Arc::new(properties(&spec.options, output)?);
+    let mut writer = SerializedFileWriter::new(&mut holding, output.root_schema_ptr(), properties).map_err(failed)?;
     for (key, value) in &spec.key_values {
         writer.append_key_value_metadata(KeyValue { key: key.clone(), value: value.clone() });
     }
-    let rows_per_group =
-        (spec.options.row_group_bytes.saturating_mul(1000) / spec.memory_millibytes_per_row).max(1) as usize;
-    // (input, row group, first row, rows, first row in all)
-    let mut groups: Vec<Vec<(usize, usize, usize, usize, u64)>> = vec![Vec::new()];
-    let (mut filled, mut at, mut total) = (0usize, 0u64, 0u64);
-    let mut readers = Vec::new();
-    for input in 0..inputs.len() {
-        let reader = SerializedFileReader::new(Chunks(inputs.source(input)?)).map_err(wrong)?;
-        for group in 0..reader.metadata().num_row_groups() {
-            let rows = reader.metadata().row_group(group).num_rows() as usize;
-            let mut done = 0;
-            while done < rows {
-                if filled >= rows_per_group {
-                    groups.push(Vec::new());
-                    filled = 0;
-                }
-                let take = (rows - done).min(rows_per_group - filled);
-                groups.last_mut().expect("one").push((input, group, done, take, at));
-                filled += take;
-                done += take;
-                at += take as u64;
-            }
+    let footers = footers(inputs, context)?;
+    let rows_of = |metadata: &Arc<ParquetMetaData>| -> Vec<u64> {
+        metadata.row_groups().iter().map(|group| group.num_rows().max(0) as u64).collect()
+    };
+    let target_rows = spec.options.row_group_bytes.saturating_mul(1000) / spec.memory_millibytes_per_row;
+    let groups = row_groups::cut(&footers.iter().map(rows_of).collect::<Vec<_>>(), target_rows);
+    let mut rows = 0u64;
+    for slices in &groups {
+        let runs: Vec<Vec<(usize, usize)>> = slices.iter().map(|slice| runs(mask, slice)).collect();
+        let taken: usize = runs.iter().flatten().map(|(_, take)| take).sum();
+        if taken == 0 {
+            continue;
         }
-        readers.push(reader);
-    }
-    let leaves = writer.schema_descr().num_columns();
-    for slices in groups.iter().filter(|slices| !slices.is_empty()) {
-        let mut group_writer = writer.next_row_group().map_err(wrong)?;
-        for leaf in 0..leaves {
-            let mut column = group_writer.next_column().map_err(wrong)?.expect("a column is left");
-            for (input, group, first, rows, first_in_all) in slices {
-                let source_leaf = match &inputs.file(*input).columns {
-                    ColumnMap::Same => leaf,
-                    ColumnMap::Leaves(leaves) => leaves[leaf]
-                        .ok_or_else(|| Failure::new(FailureClass::Unsupported, "missing columns are not written yet"))?
-                        as usize,
-                };
-                let row_group = readers[*input].get_row_group(*group).map_err(wrong)?;
-                let reader = row_group.get_column_reader(source_leaf).map_err(wrong)?;
-                let runs = kept(mask, *first, *rows, *first_in_all);
-                macro_rules! copy {
-                    ($($kind:ident $to:ident),*) => {
-                        match (reader, column.untyped()) {
-                            $((ColumnReader::$kind(mut r), ColumnWriter::$to(w)) => copy_rows(&mut r, w, &runs, context)?,)*
-                            _ => return Err(Failure::new(FailureClass::SchemaMismatch, "physical types differ")),
-                        }
-                    };
-                }
-                copy!(
-                    BoolColumnReader BoolColumnWriter,
-                    Int32ColumnReader Int32ColumnWriter,
-                    Int64ColumnReader Int64ColumnWriter,
-                    Int96ColumnReader Int96ColumnWriter,
-                    FloatColumnReader FloatColumnWriter,
-                    DoubleColumnReader DoubleColumnWriter,
-                    ByteArrayColumnReader ByteArrayColumnWriter,
-                    FixedLenByteArrayColumnReader FixedLenByteArrayColumnWriter
-                );
-            }
-            column.close().map_err(wrong)?;
+        let written_before = writer.bytes_written();
+        let mut group = writer.next_row_group().map_err(failed)?;
+        for leaf in 0..output.num_columns() {
+            let mut column = group.next_column().map_err(failed)?.ok_or_else(|| {
+                Failure::new(FailureClass::Unsupported, "the writer has fewer columns than its schema")
+            })?;
+            write_leaf(spec, inputs, &footers, output, leaf, slices, &runs, column.untyped(), context)?;
+            column.close().map_err(failed)?;
         }
-        total += group_writer.close().map_err(wrong)?.num_rows() as u64;
+        group.close().map_err(failed)?;
+        rows += taken as u64;
+        context.count_written((writer.bytes_written() - written_before) as u64, taken as u64);
     }
     for (key, value) in footer()? {
         writer.append_key_value_metadata(KeyValue { key, value: Some(value) });
     }
-    let metadata = writer.close().map_err(wrong)?;
+    let metadata = writer.close().map_err(failed)?;
     holding.finish().map_err(|error| Failure::new(FailureClass::Transient, format!("write the output: {error}")))?;
-    Ok(Written { rows: total, row_groups: metadata.num_row_groups() as u32 })
+    Ok(Written { rows, row_groups: metadata.num_row_groups() as u32 })
 }
 
-fn kept(mask: Option<&RowMask>, first: usize, rows: usize, first_in_all: u64) -> Vec<(usize, usize)> {
-    let Some(mask) = mask else { return vec![(first, rows)] };
-    let mut runs = vec![(first, 0)];
-    let mut dropped = false;
-    for row in 0..rows {
-        if mask.keeps(first_in_all + row as u64) {
-            if dropped {
-                runs.push((0, 0));
-                dropped = false;
+/// Writes the chunk of one leaf.
+#[allow(clippy::too_many_arguments)]
+fn write_leaf(
+    spec: &JobSpec,
+    inputs: &Inputs,
+    footers: &[Arc<ParquetMetaData>],
+    output: &SchemaDescriptor,
+    leaf: usize,
+    slices: &[Slice],
+    runs: &[Vec<(usize, usize)>],
+    writer: &mut ColumnWriter<'_>,
+    context: &Context,
+) -> Result<(), Failure> {
+    let column = output.column(leaf);
+    macro_rules! lanes {
+        ($($reader:ident $writer:ident)*) => {
+            match writer {
+                $(ColumnWriter::$writer(writer) => {
+                    let mut lane = Lane::new(&spec.options, column.max_def_level(), column.max_rep_level());
+                    let mut last: Option<(usize, Feed)> = None;
+                    for (slice, runs) in slices.iter().zip(runs) {
+                        let source = inputs.source(slice.input)?;
+                        let named = |failure: Failure| failure.in_column(column.path().string()).in_file(source.name());
+                        let metadata = &footers[slice.input];
+                        let feed = match last.take() {
+                            Some((input, feed)) if input == slice.input => feed,
+                            _ => {
+                                let own = metadata.file_metadata().schema_descr();
+                                feed::feed(output, own, &inputs.file(slice.input).columns, leaf).map_err(named)?
+                            }
+                        };
+                        match feed.leaf {
+                            None => lane.absent(writer, runs.iter().map(|(_, take)| take).sum()).map_err(named)?,
+                            Some(stored) => match open_column(&source, metadata, slice.row_group, stored).map_err(named)? {
+                                ColumnReader::$reader(mut reader) if feed.valued => {
+                                    lane.copy(&mut reader, writer, &feed, runs, context).map_err(named)?;
+                                }
+                                reader if !feed.valued => {
+                                    levels_only(reader, &mut lane, writer, &feed, runs, context).map_err(named)?;
+                                }
+                                _ => {
+                                    let message = "its physical type in the input is not the job's";
+                                    return Err(named(Failure::new(FailureClass::SchemaMismatch, message)));
+                                }
+                            },
+                        }
+                        last = Some((slice.input, feed));
+                    }
+                    lane.finish(writer)
+                })*
             }
-            runs.last_mut().expect("one").1 += 1;
-        } else {
-            if !dropped {
-                runs.push((0, 0));
-            }
-            runs.last_mut().expect("one").0 += 1;
-            dropped = true;
-            if runs.last().expect("one").1 == 0 {
-                dropped = false;
-            }
-        }
+        };
     }
-    runs
+    lanes!(
+        BoolColumnReader BoolColumnWriter
+        Int32ColumnReader Int32ColumnWriter
+        Int64ColumnReader Int64ColumnWriter
+        Int96ColumnReader Int96ColumnWriter
+        FloatColumnReader FloatColumnWriter
+        DoubleColumnReader DoubleColumnWriter
+        ByteArrayColumnReader ByteArrayColumnWriter
+        FixedLenByteArrayColumnReader FixedLenByteArrayColumnWriter
+    )
 }
 
-fn copy_rows<T: DataType>(
-    reader: &mut ColumnReaderImpl<T>,
-    writer: &mut ColumnWriterImpl<'_, T>,
+/// Feeds a column that the input lacks with the levels of its neighbour, whatever type that has.
+fn levels_only<T: parquet::data_type::DataType>(
+    reader: ColumnReader,
+    lane: &mut Lane<T>,
+    writer: &mut parquet::column::writer::ColumnWriterImpl<'_, T>,
+    feed: &Feed,
     runs: &[(usize, usize)],
     context: &Context,
 ) -> Result<(), Failure> {
-    const BATCH: usize = 8192;
-    let (mut definitions, mut repetitions, mut values) = (Vec::new(), Vec::new(), Vec::new());
-    for (skip, take) in runs {
-        let mut skip = *skip;
-        while skip > 0 {
-            let skipped = reader.skip_records(skip).map_err(wrong)?;
-            if skipped == 0 {
-                return Err(Failure::new(FailureClass::InputCorrupt, "the column has fewer rows than its footer says"));
+    macro_rules! levels {
+        ($($reader:ident)*) => {
+            match reader {
+                $(ColumnReader::$reader(mut reader) => lane.copy_levels(&mut reader, writer, feed, runs, context),)*
             }
-            skip -= skipped;
-        }
-        let mut left = *take;
-        while left > 0 {
-            context.check_running()?;
-            definitions.clear();
-            repetitions.clear();
-            values.clear();
-            let (records, _, _) = reader
-                .read_records(left.min(BATCH), Some(&mut definitions), Some(&mut repetitions), &mut values)
-                .map_err(wrong)?;
-            if records == 0 {
-                return Err(Failure::new(FailureClass::InputCorrupt, "the column has fewer rows than its footer says"));
-            }
-            let definitions = (!definitions.is_empty()).then_some(&definitions[..]);
-            let repetitions = (!repetitions.is_empty()).then_some(&repetitions[..]);
-            writer.write_batch(&values, definitions, repetitions).map_err(wrong)?;
-            left -= records;
-        }
+        };
     }
-    Ok(())
+    levels!(
+        BoolColumnReader Int32ColumnReader Int64ColumnReader Int96ColumnReader FloatColumnReader DoubleColumnReader
+        ByteArrayColumnReader FixedLenByteArrayColumnReader
+    )
 }
 
-fn properties(options: &WriteOptions) -> Result<WriterProperties, Failure> {
+/// The footers of all inputs.
+fn footers(inputs: &Inputs, context: &Context) -> Result<Vec<Arc<ParquetMetaData>>, Failure> {
+    let mut found = Vec::with_capacity(inputs.len());
+    for input in 0..inputs.len() {
+        context.check_running()?;
+        let source = inputs.source(input)?;
+        let read = || ParquetMetaDataReader::new().parse_and_finish(&Chunks(source.clone())).map_err(corrupt);
+        let metadata = guarded(read).map_err(|failure| failure.in_file(source.name()))?;
+        context.count_read(source.bytes());
+        found.push(Arc::new(metadata));
+    }
+    Ok(found)
+}
+
+fn parse(content: &Bytes) -> Result<ParquetMetaData, Failure> {
+    guarded(|| ParquetMetaDataReader::new().parse_and_finish(content).map_err(corrupt))
+}
+
+/// Turns a panic of the reading library into a failure.
+fn guarded<R>(read: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        Err(Failure::new(FailureClass::InputCorrupt, "the reading decoder stopped at a broken assumption"))
+    })
+}
+
+fn open_column(
+    source: &Arc<Source>,
+    metadata: &ParquetMetaData,
+    row_group: usize,
+    leaf: usize,
+) -> Result<ColumnReader, Failure> {
+    let broken = |message: &str| Failure::new(FailureClass::InputCorrupt, message);
+    let group = metadata.row_groups().get(row_group).ok_or_else(|| broken("the row group is missing"))?;
+    let chunk = group.columns().get(leaf).ok_or_else(|| broken("the row group lacks the column"))?;
+    let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+    let place = u64::try_from(start).ok().zip(u64::try_from(chunk.compressed_size()).ok());
+    if place.and_then(|(start, length)| start.checked_add(length)).is_none_or(|end| end > source.bytes()) {
+        return Err(broken("its pages lie outside the file"));
+    }
+    let rows =
+        usize::try_from(group.num_rows()).map_err(|_| broken("its row group claims an absurd number of rows"))?;
+    let pages = SerializedPageReader::new(Arc::new(Chunks(source.clone())), chunk, rows, None).map_err(corrupt)?;
+    Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
+}
+
+/// Rows to skip and rows to take, in turn, of a slice under a mask.
+fn runs(mask: Option<&RowMask>, slice: &Slice) -> Vec<(usize, usize)> {
+    let first = slice.rows.start as usize;
+    let rows = slice.rows.end - slice.rows.start;
+    let Some(mask) = mask else { return vec![(first, rows as usize)] };
+    let mut found = Vec::new();
+    let (mut skip, mut take) = (first, 0);
+    for row in 0..rows {
+        if mask.keeps(slice.first_in_all + row) {
+            take += 1;
+        } else {
+            if take > 0 {
+                found.push((skip, take));
+                (skip, take) = (0, 0);
+            }
+            skip += 1;
+        }
+    }
+    if take > 0 {
+        found.push((skip, take));
+    }
+    found
+}
+
+/// A source as the reading library takes it.
+struct Chunks(Arc<Source>);
+
+impl Length for Chunks {
+    fn len(&self) -> u64 {
+        self.0.bytes()
+    }
+}
+
+impl ChunkReader for Chunks {
+    type T = bytes::buf::Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        let end = start.saturating_add(READ_BYTES).min(self.len());
+        Ok(self.get_bytes(start, end.saturating_sub(start) as usize)?.reader())
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        let end = start.saturating_add(length as u64);
+        self.0.read(start..end).map_err(|failure| parquet::errors::ParquetError::General(failure.to_string()))
+    }
+}
+
+fn properties(options: &WriteOptions, schema: &SchemaDescriptor) -> Result<WriterProperties, Failure> {
+    let level = |error: parquet::errors::ParquetError| Failure::new(FailureClass::Unsupported, error.to_string());
     let compression = match options.codec {
         Codec::Uncompressed => Compression::UNCOMPRESSED,
         Codec::Snappy => Compression::SNAPPY,
         Codec::Lz4Raw => Compression::LZ4_RAW,
-        Codec::Gzip { level } => Compression::GZIP(GzipLevel::try_new(level).map_err(wrong)?),
-        Codec::Brotli { level } => Compression::BROTLI(BrotliLevel::try_new(level).map_err(wrong)?),
-        Codec::Zstd { level } => Compression::ZSTD(ZstdLevel::try_new(level).map_err(wrong)?),
+        Codec::Gzip { level: of } => Compression::GZIP(GzipLevel::try_new(of).map_err(level)?),
+        Codec::Brotli { level: of } => Compression::BROTLI(BrotliLevel::try_new(of).map_err(level)?),
+        Codec::Zstd { level: of } => Compression::ZSTD(ZstdLevel::try_new(of).map_err(level)?),
     };
-    Ok(WriterProperties::builder()
+    let truncate = options.statistics_truncate_bytes.map(|bytes| bytes as usize);
+    let mut builder = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_1_0)
         .set_compression(compression)
         .set_statistics_enabled(EnabledStatistics::Page)
-        .set_created_by(concat!("baler version ", env!("CARGO_PKG_VERSION")).to_owned())
-        .build())
+        .set_statistics_truncate_length(truncate)
+        .set_column_index_truncate_length(truncate)
+        .set_dictionary_enabled(options.dictionary_bytes > 0)
+        .set_dictionary_page_size_limit(usize::try_from(options.dictionary_bytes.max(1)).unwrap_or(usize::MAX))
+        // Lanes cut the pages: every piece that they hand over is one.
+        .set_data_page_size_limit(1)
+        .set_data_page_row_count_limit(usize::MAX)
+        .set_write_batch_size(usize::MAX >> 1)
+        .set_created_by(concat!("baler version ", env!("CARGO_PKG_VERSION")).to_owned());
+    for filter in &options.bloom_filters {
+        if filter.leaf as usize >= schema.num_columns() {
+            return Err(Failure::new(
+                FailureClass::Unsupported,
+                "a bloom filter is asked for a column that is not there",
+            ));
+        }
+        let path = schema.column(filter.leaf as usize).path().clone();
+        builder = builder
+            .set_column_bloom_filter_enabled(path.clone(), true)
+            .set_column_bloom_filter_fpp(path.clone(), f64::from(filter.false_positives_ppm) / 1e6)
+            .set_column_bloom_filter_max_ndv(path, filter.distinct_max);
+    }
+    Ok(builder.build())
 }
