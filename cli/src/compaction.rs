@@ -4,6 +4,7 @@ use baler_common::model::error::{Failure, FailureClass};
 use baler_common::model::object::ObjectRef;
 use baler_coordinator::plan::{Plan, TableSnapshot};
 use baler_coordinator::state::StateError;
+use baler_coordinator::table::directory::{checks, swap};
 use serde_json::{Value, json};
 
 use crate::args::{CompactArgs, RunningArgs};
@@ -12,6 +13,7 @@ use crate::plan::print_plans;
 use crate::request;
 use crate::show::progress::ProgressView;
 use crate::show::{Style, compaction};
+use crate::tables::{finish_interrupted, recover_swaps};
 use crate::work::Resources;
 
 /// What is shared by the tables of one command, and what came of them so far.
@@ -33,6 +35,11 @@ impl<'a> Running<'a> {
             results: Vec::new(),
             errors: Vec::new(),
         })
+    }
+
+    /// Finishes what an earlier run began in the destination, so that it is planned on what is really there.
+    pub fn finish_interrupted(&self, places: &Places) -> Result<(), CompactError> {
+        self.runtime.block_on(finish_interrupted(&places.target, self.args.state.as_ref()))
     }
 
     /// Prints what is printed at the end. True when every table is complete.
@@ -61,10 +68,20 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 
 /// `baler compact`. True when all of it was done.
 pub fn compact(args: &CompactArgs) -> Result<bool, CompactError> {
+    if args.out.is_none() && !args.dry_run {
+        recover_swaps(&args.source)?;
+    }
     let places = Places::open(&args.source, args.out.as_deref(), args.allow_torn_reads, !args.dry_run)?;
     let options = request::plan_options(&args.planning, &args.writing, places.publish, ObjectRef::new("target", ""))?;
-    let snapshots = places.scan(request::root_as(args.planning.layout_as))?;
+    if args.swap && places.source.local_path().is_none() {
+        let message = "--swap exchanges directories, which only a local disk can: leave it out";
+        return Err(Failure::new(FailureClass::Policy, message).in_file(&args.source).into());
+    }
     let mut running = Running::new(&args.running)?;
+    if !args.dry_run {
+        running.finish_interrupted(&places)?;
+    }
+    let snapshots = places.scan(request::root_as(args.planning.layout_as))?;
     if snapshots.is_empty() && !args.running.json {
         println!("{}: no *.parquet file was found, so there is nothing to do", places.source.location());
     }
@@ -78,7 +95,37 @@ pub fn compact(args: &CompactArgs) -> Result<bool, CompactError> {
         let plan = plan_table(&places, snapshot, &options)?;
         run_table(&mut running, &places, snapshot, plan)?;
     }
-    Ok(running.finish())
+    let mut complete = true;
+    if args.swap {
+        for snapshot in &snapshots {
+            complete &= exchange(&mut running, &places, snapshot)?;
+        }
+    }
+    Ok(running.finish() && complete)
+}
+
+/// Gives the live files of a table that was compacted in place their plain names. True when the checks hold afterwards.
+fn exchange(running: &mut Running<'_>, places: &Places, snapshot: &TableSnapshot) -> Result<bool, CompactError> {
+    let name = &snapshot.table;
+    if running.errors.iter().any(|(table, _)| table == name) {
+        return Ok(false);
+    }
+    let Some(root) = places.source.local_path() else { return Ok(true) };
+    let path = if snapshot.folder.is_empty() { root } else { root.join(&snapshot.folder) };
+    let swapped = match swap::swap(&path, request::now_ms(), &checks::rows_in_footer) {
+        Ok(swapped) => swapped,
+        Err(failure) => {
+            eprintln!("error: table {name}: {failure}");
+            running.errors.push((name.clone(), failure.to_string()));
+            return Ok(false);
+        }
+    };
+    let Some(swapped) = swapped else { return Ok(true) };
+    if !running.args.json {
+        println!("table {name}: generation {} gives the files their plain names", swapped.generation.generation);
+        swapped.checks.to_string().lines().for_each(|line| println!("  {line}"));
+    }
+    Ok(swapped.checks.passed())
 }
 
 /// Runs one table to its commit and shows what came of it. A table that cannot be compacted is noted, and the others go

@@ -39,6 +39,9 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
+    if only_looks(&cli.command) {
+        end_with_the_reader();
+    }
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match run(cli.command) {
         Ok(true) => ExitCode::SUCCESS,
@@ -47,6 +50,22 @@ fn main() -> ExitCode {
             eprintln!("error: {}", chain(&error));
             ExitCode::from(code(&error))
         }
+    }
+}
+
+/// Whether a command changes nothing, so that it may end at any moment.
+fn only_looks(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Compact(_) | Command::Apply(_) | Command::Revert(_) | Command::Release(_) | Command::Gc(_)
+    )
+}
+
+/// Ends the process quietly when the reader of its output goes away, as in `baler plan … | head`.
+fn end_with_the_reader() {
+    // SAFETY: called before any thread is started; the default action needs no handler of ours.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
 }
 

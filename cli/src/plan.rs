@@ -148,8 +148,9 @@ pub fn apply(args: &ApplyArgs) -> Result<bool, CompactError> {
     let saved = saved_tables(&body).map_err(|message| wrong(file, message))?;
 
     let places = Places::open(source, text("out"), torn_reads, true)?;
-    let snapshots = places.scan(request::root_as(layout))?;
     let mut running = Running::new(&args.running)?;
+    running.finish_interrupted(&places)?;
+    let snapshots = places.scan(request::root_as(layout))?;
     for Saved { folder, plan } in saved {
         let Some(snapshot) = snapshots.iter().find(|snapshot| snapshot.folder == folder) else {
             let message = format!("table {} is not there any more: plan again", plan.table);

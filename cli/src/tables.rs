@@ -1,7 +1,7 @@
 //! The tables at a location, for commands about tables that exist already.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use baler_common::model::error::{Failure, FailureClass};
@@ -12,9 +12,9 @@ use baler_coordinator::state::leadership::Leadership;
 use baler_coordinator::state::runs;
 use baler_coordinator::state::{StateError, StateStore};
 use baler_coordinator::table::directory::layout::{RootAs, lay_out};
-use baler_coordinator::table::directory::{CONTROL, DirectoryTable};
+use baler_coordinator::table::directory::{CONTROL, DirectoryTable, prepared, swap};
 
-use crate::compact::state_path;
+use crate::compact::{CompactError, state_path};
 
 /// A table by its name.
 #[derive(Debug, Clone)]
@@ -85,6 +85,38 @@ pub fn state_from_environment() -> Option<PathBuf> {
 pub async fn hold(table: &DirectoryTable, state: Option<&PathBuf>) -> Result<Leadership, StateError> {
     let store: Arc<dyn StateStore> = Arc::new(EmbeddedStore::open(&state_path(table, state))?);
     Leadership::take(store, &format!("pid {}", std::process::id()), random_u64()).await
+}
+
+/// Finishes what an earlier run began and did not live to end: an exchange of directories, and commits. To be called
+/// before a location is scanned for a compaction; a table that another process holds is left to it.
+///
+/// # Errors
+/// A commit that cannot be finished as it was begun.
+pub async fn finish_interrupted(store: &Store, state: Option<&PathBuf>) -> Result<(), CompactError> {
+    let objects = store.list("")?;
+    for folder in controlled_folders(objects.iter().map(|object| object.path.as_str())) {
+        let table = DirectoryTable::new(store.clone(), &folder);
+        if prepared::pending(&table)?.is_some() {
+            let _leadership = hold(&table, state).await?;
+            prepared::finish(&table)?;
+        }
+    }
+    Ok(())
+}
+
+/// Goes on with exchanges of directories that were cut short, before the location is opened. Only local ones can be.
+///
+/// # Errors
+/// See [`swap::recover`].
+pub fn recover_swaps(location: &str) -> Result<(), Failure> {
+    let path = Path::new(location.strip_prefix("file://").unwrap_or(location));
+    let Ok(path) = path.canonicalize() else { return Ok(()) };
+    let Ok(entries) = std::fs::read_dir(&path) else { return Ok(()) };
+    swap::recover(&path)?;
+    for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        swap::recover(&entry.path())?;
+    }
+    Ok(())
 }
 
 /// What the state of a table says at this moment.
