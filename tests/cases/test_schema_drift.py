@@ -45,7 +45,7 @@ def test_a_key_with_differing_schemas_is_refused_and_others_go_on(source, compac
         source.put("drift/all", chunk, pa.table({name: pa.array([None, None], kind) for name, kind in columns.items()}))
     other_key(source)
 
-    done = compact().refused("drift/all", "drift/all", "chunks-0002.parquet", word)
+    done = compact().refused("drift/all", "key all", "all/chunks-0002.parquet", word)
     done.has("other/all")
 
 
