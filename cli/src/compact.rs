@@ -13,19 +13,21 @@ use baler_common::model::job::JobSpec;
 use baler_common::model::object::ObjectRef;
 use baler_common::model::outcome::Receipt;
 use baler_common::runtime::storage::{Store, Stores};
+use baler_coordinator::audit::AuditTrail;
 use baler_coordinator::commit::{CommitFailure, CommitRequest, Committed, Milestone, commit};
 use baler_coordinator::driver::{Coordinator, Evidence, RunProgress, Settings};
 use baler_coordinator::lifecycle::run::RunState;
 use baler_coordinator::plan::{Plan, PlanOptions, PublishMode, TableSnapshot, runs};
+use baler_coordinator::receipts::{TableReceipts, adopt};
 use baler_coordinator::state::embedded::EmbeddedStore;
 use baler_coordinator::state::leadership::Leadership;
 use baler_coordinator::state::records::{self, Stop};
-use baler_coordinator::state::{StateError, StateStore, keys};
-use baler_coordinator::table::directory::generation::{self, Generation, hex};
+use baler_coordinator::state::{StateError, StateStore};
+use baler_coordinator::table::directory::generation::{self, hex};
 use baler_coordinator::table::directory::lists::{self, Stage};
-use baler_coordinator::table::directory::publish::{PlannedFile, VerifiedJob};
+use baler_coordinator::table::directory::publish::{self, VerifiedJob};
 use baler_coordinator::table::directory::snapshot::{ScanOptions, scan};
-use baler_coordinator::table::directory::{CONTROL, DirectoryTable, checks, footers};
+use baler_coordinator::table::directory::{CONTROL, DirectoryTable, checks, footers, prepared};
 use baler_proto::convert::job_digest;
 use sha2::{Digest, Sha256};
 
@@ -104,6 +106,8 @@ impl Places {
 /// Plans one table against the newest generation of its destination.
 pub fn plan_table(places: &Places, snapshot: &TableSnapshot, options: &PlanOptions) -> Result<Plan, Failure> {
     let target = places.target_table(snapshot);
+    // A commit that was cut short is finished first, so that the plan sees its generation.
+    prepared::finish(&target)?;
     let mut options = options.clone();
     options.compaction = new_compaction();
     options.staging = ObjectRef::new(places.target.alias(), target.absolute(&format!("{CONTROL}/staging")));
@@ -132,65 +136,17 @@ impl TableResult {
     }
 }
 
-/// Writes receipts beside the data and looks at the outputs they speak of.
-struct Receipts {
+/// Stores receipts, and lists each checked output for scripts.
+struct CheckedOutputs {
+    receipts: TableReceipts,
     target: DirectoryTable,
-    store: Store,
 }
 
-fn receipt_path(digest: &[u8; 32]) -> String {
-    format!("{CONTROL}/receipts/{}.receipt", hex(digest))
-}
-
-impl Evidence for Receipts {
+impl Evidence for CheckedOutputs {
     fn record(&self, spec: &JobSpec, receipt: &Receipt) -> Result<(), Failure> {
-        for output in &receipt.outputs {
-            let found = self.store.head(&output.object.path)?;
-            if found.as_ref().map(|found| found.bytes) != Some(output.bytes) {
-                let found = found.map_or("is gone".to_owned(), |found| format!("has {} bytes", found.bytes));
-                let message = format!("the stored output {found}, {} were written", output.bytes);
-                return Err(Failure::new(FailureClass::WorkerLost, message).in_file(output.object.path.clone()));
-            }
-        }
-        let digest = job_digest(spec);
-        self.target.put(&receipt_path(&digest), &records::encode_receipt(receipt))?;
-        lists::record_checked(&self.target, &digest, receipt)
+        self.receipts.record(spec, receipt)?;
+        lists::record_checked(&self.target, &job_digest(spec), receipt)
     }
-}
-
-/// Receipts of earlier runs whose outputs are still there, byte for byte.
-fn adopt(target: &DirectoryTable, plan: &Plan, newest: Option<&Generation>) -> Result<Vec<(JobId, Receipt)>, Failure> {
-    let mut published: BTreeMap<[u8; 32], Vec<&str>> = BTreeMap::new();
-    for file in newest.iter().flat_map(|newest| &newest.live) {
-        if let Some(proof) = &file.proof {
-            published.entry(proof.job).or_default().push(&file.object);
-        }
-    }
-    let looked = baler_coordinator::table::directory::in_parallel(&plan.jobs, |spec| -> Result<_, Failure> {
-        let digest = job_digest(spec);
-        let Some(content) = target.read(&receipt_path(&digest))? else { return Ok(None) };
-        // A receipt that cannot be read proves nothing: the job is done again.
-        let Ok(receipt) = records::decode_receipt(&content) else { return Ok(None) };
-        for output in &receipt.outputs {
-            let mut places: Vec<String> = Vec::new();
-            places.extend(target.relative(&output.object.path).map(str::to_owned));
-            places.push(output.path.clone());
-            places.extend(published.get(&digest).into_iter().flatten().map(|object| (*object).to_owned()));
-            let mut held = false;
-            for place in places {
-                held = held || target.sha256(&place, output.bytes)? == Some(output.sha256);
-            }
-            if !held {
-                return Ok(None);
-            }
-        }
-        Ok(Some((spec.job, receipt)))
-    });
-    let mut adopted = Vec::new();
-    for found in looked {
-        adopted.extend(found?);
-    }
-    Ok(adopted)
 }
 
 /// The state store of a table: in its control folder on a local disk, else in the user's state folder.
@@ -202,26 +158,6 @@ pub fn state_path(target: &DirectoryTable, given: Option<&PathBuf>) -> PathBuf {
             state_folder(given).join(&name[..16]).join("state.redb")
         }
     }
-}
-
-fn planned_files(source: &DirectoryTable, snapshot: &TableSnapshot) -> Vec<PlannedFile> {
-    let mut files = Vec::new();
-    for key in &snapshot.keys {
-        for file in &key.files {
-            files.push(PlannedFile {
-                key: key.key.clone(),
-                path: file.path.clone(),
-                object: source.relative(&file.object.path).unwrap_or(&file.object.path).to_owned(),
-                bytes: file.bytes,
-                rows: file.rows(),
-                identity: file.identity.clone(),
-                first_chunk: file.first_chunk,
-                last_chunk: file.last_chunk,
-                settled: file.settled,
-            });
-        }
-    }
-    files
 }
 
 /// Runs a plan of one table to its commit.
@@ -236,8 +172,7 @@ pub async fn compact_table(
     let started = std::time::Instant::now();
     let (source, target) = (places.source_table(snapshot), places.target_table(snapshot));
     let store: Arc<dyn StateStore> = Arc::new(EmbeddedStore::open(&state_path(&target, state))?);
-    if let Some(entry) = store.get(keys::STOP).await? {
-        let stop = records::decode_stop(keys::STOP, &entry.value)?;
+    if let Some(stop) = baler_coordinator::state::runs::stop(store.as_ref()).await? {
         return Err(CompactError::Stopped { reason: stop.reason });
     }
     let holder = format!("pid {}", std::process::id());
@@ -249,8 +184,7 @@ pub async fn compact_table(
     let (plan, adopted) = {
         let (target, plan_path) = (target.clone(), plan_path.clone());
         blocking(move || {
-            let newest = generation::newest(&target)?;
-            let adopted = adopt(&target, &plan, newest.as_ref())?;
+            let adopted = adopt(&plan, &target)?;
             if adopted.len() < plan.jobs.len() {
                 target.put_new(&plan_path, &encoded)?;
                 lists::record_stage(&target, &plan.table, &plan.compaction.0, Stage::Planned, figures(&plan))?;
@@ -260,13 +194,19 @@ pub async fn compact_table(
         .await?
     };
     let adopted_count = adopted.len();
-    let evidence = Arc::new(Receipts { target: target.clone(), store: places.target.clone() });
+    let evidence = Arc::new(CheckedOutputs { receipts: TableReceipts::new(target.clone()), target: target.clone() });
+    let adopted_jobs: Vec<JobId> = adopted.iter().map(|(job, _)| *job).collect();
     let settings = Settings::default();
     let coordinator = Arc::new(
         Coordinator::start(leadership, plan.clone(), plan_path, plan_digest, adopted, evidence, settings).await?,
     );
     let stores = Arc::new(Stores::new([places.source.clone(), places.target.clone()]));
+    let mut audit = AuditTrail::new(plan.clone(), target.clone(), coordinator.events(), adopted_jobs);
     let settled = run_jobs(coordinator.clone(), stores, resources, show).await?;
+    if let Some(stopped) = settled.stopped {
+        return Err(stopped.into());
+    }
+    blocking(move || audit.write(now_ms())).await?;
 
     coordinator.move_run(RunState::Verifying, None, "").await?;
     let digests: BTreeMap<JobId, [u8; 32]> = plan.jobs.iter().map(|spec| (spec.job, job_digest(spec))).collect();
@@ -278,7 +218,7 @@ pub async fn compact_table(
     let ran = verified.len() - adopted_count.min(verified.len());
     let failed: BTreeMap<JobId, Failure> = settled.failed.into_iter().collect();
     let untouched = settled.untouched.len();
-    let files = planned_files(&source, snapshot);
+    let files = publish::planned_files(&source, snapshot)?;
     let runtime = tokio::runtime::Handle::current();
     let committed = {
         let (plan, coordinator, failed, target) = (plan.clone(), coordinator.clone(), failed.clone(), target.clone());

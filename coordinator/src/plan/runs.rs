@@ -76,7 +76,8 @@ fn plan_key(
     let key_schema = if options.evolve { schema::merge(&schemas)? } else { schema::same(&schemas)? };
     let schema = schema_bytes(key_schema.root.clone())?;
     let dedup = options.dedup.covers(&plan.table);
-    let runs = if dedup { vec![0..files.len()] } else { runs(&files, options) };
+    let whole = std::iter::once(0..files.len()).collect();
+    let runs: Vec<_> = if dedup { whole } else { runs(&files, options) };
     for run in runs {
         let bytes: u64 = files[run.clone()].iter().map(|(file, _)| file.bytes).sum();
         let verdict = verdict(

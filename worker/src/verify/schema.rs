@@ -162,7 +162,7 @@ fn walk(column: &ColumnDescriptor) -> (Vec<u16>, Vec<Step>) {
                     converted_type,
                     Some(GroupConvertedType::List | GroupConvertedType::Map | GroupConvertedType::MapKeyValue)
                 ));
-        let next = below.next().and_then(|name| fields.iter().find(|field| &field.get_field_info().name == name));
+        let next = below.next().and_then(|name| fields.iter().find(|field| field.get_field_info().name == *name));
         let Some(next) = next else { break };
         node = next;
     }

@@ -7,7 +7,7 @@ use baler_common::runtime::storage::Store;
 use super::footers::{KnownSchemas, read_facts};
 use super::generation::{self, Generation};
 use super::layout::{RootAs, TableLayout, lay_out};
-use super::{DirectoryTable, in_parallel};
+use super::{DirectoryTable, in_parallel, prepared};
 use crate::plan::{FileSnapshot, KeySnapshot, LiveFile, LiveTable, TableSnapshot};
 
 /// How a location is read.
@@ -23,13 +23,18 @@ pub struct ScanOptions {
 /// # Errors
 /// The location cannot be listed, or a manifest cannot be read.
 pub fn scan(store: &Store, options: ScanOptions) -> Result<Vec<TableSnapshot>, Failure> {
-    let objects = store.list("")?;
+    let mut objects = store.list("")?;
     let location = store.location();
     let root_name = location.trim_end_matches('/').rsplit('/').next().unwrap_or("table").to_owned();
     let mut generations: std::collections::BTreeMap<String, Generation> = std::collections::BTreeMap::new();
     if options.live {
+        // A commit that was cut short is finished first: the table may lie between two layouts.
         for folder in controlled_folders(objects.iter().map(|object| object.path.as_str())) {
-            if let Some(newest) = generation::newest(&DirectoryTable::new(store.clone(), &folder))? {
+            let table = DirectoryTable::new(store.clone(), &folder);
+            if prepared::finish(&table)?.is_some() {
+                objects = store.list("")?;
+            }
+            if let Some(newest) = generation::newest(&table)? {
                 generations.insert(folder, newest);
             }
         }
