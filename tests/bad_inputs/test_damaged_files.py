@@ -166,7 +166,6 @@ DAMAGES = {
     ),
     "a chunk with more values than it holds": lambda: changed(each_chunk(lambda chunk: chunk.change(5, 41))),
     "no columns in a group": lambda: changed(lambda meta: bytes_of.row_groups(meta)[0].change(1, List(STRUCT))),
-    "another physical type than the schema's": lambda: changed(each_chunk(lambda chunk: chunk.change(1, 4))),
     "unknown codec": lambda: changed(each_chunk(lambda chunk: chunk.change(4, 77))),
     "LZO": lambda: changed(each_chunk(lambda chunk: chunk.change(4, 3))),
     "another codec than the pages'": lambda: changed(each_chunk(lambda chunk: chunk.change(4, 6))),

@@ -141,7 +141,10 @@ def test_an_interrupt_drains_and_a_second_run_ends_the_work(baler, undisturbed, 
     process = subprocess.Popen(
         [baler.binary, "compact", source.root, "--out", out, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    time.sleep(0.05)
+    # An attempt is writing.
+    give_up = time.monotonic() + 30
+    while not list(out.glob("*/_baler/staging/*")) and process.poll() is None and time.monotonic() < give_up:
+        time.sleep(0.001)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
     assert "panicked at" not in said
