@@ -2,6 +2,7 @@
 //!
 //! Nothing here reads a file or a clock; equal snapshots and options give equal plans.
 
+pub mod arrow_hint;
 pub mod metadata;
 pub mod options;
 pub mod runs;

@@ -8,10 +8,12 @@ use baler_common::model::id::JobId;
 use baler_common::model::job::{ColumnMap, InputFile, JobSpec, RowMode};
 use baler_common::model::options::{BloomFilter, Codec, WriteOptions};
 
+use parquet::schema::types::SchemaDescriptor;
+
 use super::schema::{self, KeySchema};
 use super::{
     BloomChoice, FileFacts, FileSnapshot, KeyFigures, KeySnapshot, Plan, PlanOptions, PublishMode, Refusal,
-    SchemaFacts, Skip, SkipReason, TableSnapshot, metadata,
+    SchemaFacts, Skip, SkipReason, TableSnapshot, arrow_hint, metadata,
 };
 
 /// Turns a schema into the bytes that a job carries.
@@ -74,6 +76,9 @@ fn plan_key(
     let schemas: Vec<(&FileSnapshot, &SchemaFacts)> =
         files.iter().map(|(file, facts)| (*file, facts.schema.as_ref())).collect();
     let key_schema = if options.evolve { schema::merge(&schemas)? } else { schema::same(&schemas)? };
+    let hints = files.iter().flat_map(|(_, facts)| facts.key_values.iter());
+    let hints = hints.filter(|(key, _)| key == arrow_hint::KEY).filter_map(|(_, hint)| hint.as_deref()).collect();
+    arrow_hint::check_zones(&SchemaDescriptor::new(key_schema.root.clone()), &hints)?;
     let schema = schema_bytes(key_schema.root.clone())?;
     let dedup = options.dedup.covers(&plan.table);
     let whole = std::iter::once(0..files.len()).collect();
@@ -177,7 +182,18 @@ fn job(
     let name = output_name(first, last);
     let output_path = if key.folder.is_empty() { name } else { format!("{}/{name}", key.folder) };
     let sources: Vec<_> = members.iter().map(|(_, facts)| (facts.key_values.as_slice(), facts.rows)).collect();
-    let (key_values, conflicts) = metadata::merge(&sources);
+    let (mut key_values, mut conflicts) = metadata::merge(&sources);
+    // Hints of one file say nothing of columns that it does not have, and of indices that the others need.
+    conflicts.retain(|key| key != arrow_hint::KEY);
+    if members.len() > 1
+        && let Some((_, Some(hint))) = key_values.iter_mut().find(|(key, _)| key == arrow_hint::KEY)
+        && let Some(wide) = arrow_hint::widened(&SchemaDescriptor::new(key_schema.root.clone()), hint)
+    {
+        *hint = wide;
+    }
+    if key_schema.columns[run.clone()].iter().any(|columns| *columns != ColumnMap::Same) {
+        key_values.retain(|(key, _)| key != arrow_hint::KEY);
+    }
     for conflict in conflicts {
         plan.notes
             .push(format!("{output_path}: files differ in metadata {conflict:?}, the first file's value is kept"));
@@ -219,7 +235,7 @@ pub fn output_name(first: u64, last: u64) -> String {
 
 fn bloom_filters(run: &[(&FileSnapshot, &FileFacts)], schema: &KeySchema, options: &PlanOptions) -> Vec<BloomFilter> {
     let rows: u64 = run.iter().map(|(_, facts)| facts.rows).sum();
-    let descriptor = parquet::schema::types::SchemaDescriptor::new(schema.root.clone());
+    let descriptor = SchemaDescriptor::new(schema.root.clone());
     let wanted = |leaf: u32| match &options.bloom {
         BloomChoice::None => false,
         BloomChoice::Columns(columns) => columns.contains(&descriptor.column(leaf as usize).path().string()),
