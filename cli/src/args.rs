@@ -58,6 +58,9 @@ pub enum Command {
     /// Print the points at which BALER_KILL_AT can kill the process, for tests.
     #[command(hide = true)]
     KillPoints,
+    /// Run one attempt in this process, for its parent.
+    #[command(hide = true)]
+    Attempt,
 }
 
 /// What a location is taken for.

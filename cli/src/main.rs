@@ -6,6 +6,7 @@ mod compact;
 mod compaction;
 mod demo;
 mod inspect;
+mod isolation;
 mod manual;
 mod plan;
 mod request;
@@ -90,6 +91,7 @@ fn run(command: Command) -> Result<bool, CompactError> {
             clap_complete::generate(shell, &mut Cli::command(), "baler", &mut std::io::stdout());
             Ok(true)
         }
+        Command::Attempt => Ok(isolation::attempt().map(|()| true)?),
         Command::KillPoints => {
             baler_common::runtime::killpoint::ALL.iter().for_each(|name| println!("{name}"));
             Ok(true)

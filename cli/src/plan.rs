@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use crate::args::{ApplyArgs, ExplainArgs, LayoutAs, PlanArgs};
 use crate::compact::{CompactError, Places, plan_table};
 use crate::compaction::{Running, run_table};
+use crate::isolation::{hex, unhex};
 use crate::request;
 use crate::show::plan::{mode, picture, plan_json, reason};
 use crate::show::{Style, count, counted};
@@ -270,18 +271,6 @@ fn wrong(file: &Path, message: impl Into<String>) -> Failure {
     Failure::new(FailureClass::Policy, message).in_file(file.display().to_string())
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes();
-    if !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    digits.chunks_exact(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,11 +283,5 @@ mod tests {
         assert_eq!(value["format"], "baler.plan");
         assert!(unsealed(&content.replace("tables", "fables")).unwrap_err().contains("was changed"));
         assert!(unsealed("{}").unwrap_err().contains("is not a plan"));
-    }
-
-    #[test]
-    fn bytes_survive_as_digits() {
-        assert_eq!(unhex(&hex(&[0, 1, 255])), Some(vec![0, 1, 255]));
-        assert_eq!((unhex("0"), unhex("zz")), (None, None));
     }
 }

@@ -120,6 +120,7 @@ pub fn resources(running: &RunningArgs) -> Resources {
         cores,
         memory_bytes: running.memory.unwrap_or_else(|| machine_memory() / 2),
         spill_folder: running.state.clone().unwrap_or_else(std::env::temp_dir),
+        isolate: running.isolate,
         until: running.until,
     }
 }

@@ -14,6 +14,8 @@ use baler_worker::session::{Reporter, RunAttempt, Session};
 use baler_worker::slots::Slots;
 use tokio::sync::watch;
 
+use crate::isolation::run_in_child;
+
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(250);
 
@@ -26,6 +28,8 @@ pub struct Resources {
     /// For all jobs together, in bytes.
     pub memory_bytes: u64,
     pub spill_folder: PathBuf,
+    /// Run each attempt in a child process.
+    pub isolate: bool,
     /// Start no more jobs after this long.
     pub until: Option<Duration>,
 }
@@ -46,7 +50,11 @@ pub async fn run_jobs(
     resources: &Resources,
     mut show: impl FnMut(RunProgress),
 ) -> Result<Settled, Failure> {
-    let run: RunAttempt = Arc::new(move |assignment, context| run_attempt(&stores, assignment, context));
+    let isolate = resources.isolate;
+    let run: RunAttempt = Arc::new(move |assignment, context| match isolate {
+        true => run_in_child(&stores, assignment, context),
+        false => run_attempt(&stores, assignment, context),
+    });
     let slots = Slots::new(resources.jobs, resources.cores, resources.memory_bytes, resources.spill_folder.clone());
     let session = Session::new(Arc::new(InProcess(coordinator.clone())), run, slots);
     let (drain, draining) = watch::channel(false);
