@@ -1,7 +1,7 @@
 //! One leaf column of one row group on its way from many inputs into its chunk.
 //!
 //! Levels and values are gathered until a page is full, by content or by size, and are then handed to the column writer
-//! in one piece: its page limit is so low that each piece becomes one page.
+//! in one piece: its page limit in rows is so low that each piece becomes one page.
 
 use baler_common::model::error::{Failure, FailureClass};
 use baler_common::model::options::WriteOptions;

@@ -302,9 +302,10 @@ fn properties(options: &WriteOptions, schema: &SchemaDescriptor) -> Result<Write
         .set_column_index_truncate_length(truncate)
         .set_dictionary_enabled(options.dictionary_bytes > 0)
         .set_dictionary_page_size_limit(usize::try_from(options.dictionary_bytes.max(1)).unwrap_or(usize::MAX))
-        // Lanes cut the pages: every piece that they hand over is one.
-        .set_data_page_size_limit(1)
-        .set_data_page_row_count_limit(usize::MAX)
+        // Lanes cut the pages: every piece that they hand over is one. A limit in bytes would make the writer cut the
+        // piece itself, value by value; a limit in rows is only looked at after the whole piece.
+        .set_data_page_size_limit(usize::MAX)
+        .set_data_page_row_count_limit(1)
         .set_write_batch_size(usize::MAX >> 1)
         .set_created_by(concat!("baler version ", env!("CARGO_PKG_VERSION")).to_owned());
     for filter in &options.bloom_filters {
