@@ -9,8 +9,9 @@ use polars_parquet::parquet::metadata::ColumnChunkMetadata;
 use polars_parquet::parquet::page::{CompressedPage, DataPage, DataPageHeader, Page, split_buffer};
 use polars_parquet::parquet::read::{PageReader, decompress};
 
+use super::bounds::Bounds;
 use super::schema::Leaf;
-use super::values::{PageValues, Treatment, ValueReader, hybrid};
+use super::values::{Dictionary, PageValues, Treatment, ValueReader, hybrid};
 use crate::context::Context;
 use crate::fingerprint::{levels, mix};
 
@@ -44,13 +45,16 @@ pub(super) enum Feed<'a> {
     Neighbour { leaf: &'a Leaf, canonical: u16, repetition: u16 },
 }
 
-/// Folds the chunk into `rows`, one pair of sums per row of the row group.
+/// Folds the chunk into `rows`, one pair of sums per row of the row group. With `statistics`, the footer they lie in, the
+/// chunk's statistics must hold.
+#[allow(clippy::too_many_arguments)]
 pub(super) fn fold_chunk(
     source: &Source,
     chunk: &ColumnChunkMetadata,
     output: &Leaf,
     feed: &Feed<'_>,
     treatment: Treatment,
+    statistics: Option<&[u8]>,
     rows: &mut [[u64; 2]],
     scratch: &mut Scratch,
     context: &Context,
@@ -68,8 +72,16 @@ pub(super) fn fold_chunk(
     let content = source.read(range)?;
     let buffer = Buffer::from_owner(content);
     let mut reader = PageReader::new(std::io::Cursor::new(buffer), chunk, Vec::new(), PAGE_BYTES_MAX);
-    let values_reader = ValueReader { physical: stored.physical, form: output.form, treatment };
-    let mut dictionary: Option<Vec<[u64; 2]>> = None;
+    let bounds = match statistics.filter(|_| stored.max_repetition == 0).and_then(|footer| chunk.statistics(footer)) {
+        Some(statistics) => {
+            let statistics = statistics.map_err(|error| corrupt(format!("its statistics cannot be read: {error}")))?;
+            Some(Bounds::new(&statistics, stored).map_err(corrupt)?)
+        }
+        None => None,
+    };
+    let bounds = bounds.as_ref();
+    let values_reader = ValueReader { physical: stored.physical, form: stored.form, treatment, bounds };
+    let mut dictionary: Option<Dictionary> = None;
     let mut fold = Fold::new(output, stored, limits, rows);
     let wanted = usize::try_from(chunk.num_values()).map_err(|_| corrupt("its value count is negative".into()))?;
     let mut seen = 0usize;
@@ -85,17 +97,20 @@ pub(super) fn fold_chunk(
                 if dictionary.is_some() {
                     return Err(corrupt("it has two dictionaries".into()));
                 }
-                let hashes = match valued {
+                let read = match valued {
                     true => values_reader.dictionary(&page.buffer, page.num_values).map_err(corrupt)?,
-                    false => Vec::new(),
+                    false => Dictionary::default(),
                 };
-                dictionary = Some(hashes);
+                dictionary = Some(read);
                 recycle(&mut scratch.page, page.buffer.into_vec());
             }
             Page::Data(page) => {
                 let slots = page.num_values();
+                if slots > wanted - seen {
+                    return Err(corrupt(format!("its pages hold more than the {wanted} values of its footer")));
+                }
                 seen += slots;
-                fold_page(&page, stored, valued, &values_reader, dictionary.as_deref(), &mut scratch.values, &mut fold)
+                fold_page(&page, stored, valued, &values_reader, dictionary.as_ref(), &mut scratch.values, &mut fold)
                     .map_err(corrupt)?;
                 let mut page = page;
                 recycle(&mut scratch.page, std::mem::take(page.buffer_mut()));
@@ -104,6 +119,11 @@ pub(super) fn fold_chunk(
     }
     if seen != wanted {
         return Err(corrupt(format!("its pages hold {seen} values, its footer says {wanted}")));
+    }
+    if let Some(claimed) = bounds.and_then(|bounds| bounds.null_count)
+        && claimed != fold.nulls
+    {
+        return Err(corrupt(format!("its statistics count {claimed} nulls, it has {}", fold.nulls)));
     }
     fold.finish().map_err(corrupt)
 }
@@ -144,8 +164,8 @@ fn fold_page(
     page: &DataPage,
     stored: &Leaf,
     valued: bool,
-    reader: &ValueReader,
-    dictionary: Option<&[[u64; 2]]>,
+    reader: &ValueReader<'_>,
+    dictionary: Option<&Dictionary>,
     values: &mut PageValues,
     fold: &mut Fold<'_>,
 ) -> Result<(), String> {
@@ -178,6 +198,7 @@ fn fold_page(
     let repetitions = read_levels(parts.rep, stored.max_repetition)?;
     let full = u32::from(stored.max_definition);
     let present = definitions.as_ref().map_or(slots, |levels| levels.iter().filter(|level| **level == full).count());
+    fold.nulls += (slots - present) as u64;
     values.indexed = false;
     if valued {
         reader.page(page.encoding(), parts.values, present, dictionary, values)?;
@@ -185,7 +206,7 @@ fn fold_page(
     match (valued, values.indexed, dictionary) {
         (false, ..) => fold.page(slots, definitions.as_deref(), repetitions.as_deref(), |_| [0; 2]),
         (true, true, Some(dictionary)) => {
-            let indices = &values.indices;
+            let (indices, dictionary) = (&values.indices, &dictionary.hashes);
             fold.page(slots, definitions.as_deref(), repetitions.as_deref(), |at| dictionary[indices[at] as usize])
         }
         (true, ..) => {
@@ -200,6 +221,8 @@ struct Fold<'a> {
     rows: &'a mut [[u64; 2]],
     /// Rows that are complete.
     done: usize,
+    /// Slots without a value.
+    nulls: u64,
     salts: [u64; 2],
     /// Canonical level of each stored definition level, cut to what is known of a missing column.
     canonical: Vec<u16>,
@@ -231,7 +254,7 @@ impl<'a> Fold<'a> {
         let base = start(canonical.last().copied().unwrap_or_default());
         let full = u32::from(stored.max_definition);
         let repetition_max = u32::from(repetition_max);
-        Self { rows, done: 0, salts, canonical, full, repetition_max, empty, base, open: None }
+        Self { rows, done: 0, nulls: 0, salts, canonical, full, repetition_max, empty, base, open: None }
     }
 
     #[inline]

@@ -31,6 +31,7 @@ pub(super) fn read_footer(source: &Source) -> Result<FileMetadata, Failure> {
         true => tail.slice((footer_at - tail_at) as usize..),
         false => source.read(footer_at..source.bytes())?,
     };
+    super::guard::check_footer(&footer).map_err(|error| corrupt(format!("its footer cannot be read: {error}")))?;
     let parse = || polars_parquet::parquet::read::deserialize_metadata(Buffer::from_vec(footer.to_vec()));
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(parse)) {
         Ok(Ok(metadata)) => Ok(metadata),

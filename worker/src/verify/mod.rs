@@ -7,10 +7,15 @@
 //! Row groups are independent pieces: their positions in the output follow from footers and mask, so they are folded on
 //! as many threads as the attempt has, in any order.
 
+mod bounds;
 mod fold;
 mod footer;
+mod guard;
 mod schema;
 mod values;
+
+#[cfg(test)]
+mod tests;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -61,7 +66,7 @@ pub fn check_inputs(
         first += file.rows;
         position += kept;
     }
-    let treatment = Treatment { one_nan: false, check_text: true };
+    let treatment = Treatment { check_text: true, ..Treatment::default() };
     let pieces = in_pieces(inputs.len(), context, |input, scratch| {
         let (first, position) = starts[input];
         check_input(inputs, input, schema, mask, first, position, treatment, scratch, context)
@@ -150,7 +155,7 @@ pub fn check_object(
     }
     let pieces = in_pieces(metadata.row_groups.len(), context, |group, scratch| {
         let mut sums = Vec::new();
-        let treatment = Treatment::default();
+        let treatment = Treatment { check_statistics: true, ..Treatment::default() };
         fold_group(source, &metadata, group, schema, &feeds, treatment, &mut sums, scratch, context)?;
         let mut fingerprint = Fingerprint::default();
         for (row, position) in sums.iter().zip(starts[group]..) {
@@ -186,7 +191,7 @@ pub fn row_hashes(
     context: &Context,
     sink: &mut dyn FnMut(&[[u64; 2]]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let treatment = Treatment { one_nan: true, check_text: true };
+    let treatment = Treatment { one_nan: true, check_text: true, check_statistics: false };
     let mut scratch = Scratch::new();
     for input in 0..inputs.len() {
         each_row_group(inputs, input, schema, treatment, &mut scratch, context, sink)?;
@@ -207,6 +212,7 @@ fn fold_group(
     scratch: &mut Scratch,
     context: &Context,
 ) -> Result<(), Failure> {
+    let statistics = treatment.check_statistics.then(|| metadata.footer_buf.as_ref());
     let group = &metadata.row_groups[group];
     sums.clear();
     sums.resize(group.num_rows(), [0; 2]);
@@ -221,7 +227,7 @@ fn fold_group(
             .get(*chunk)
             .ok_or_else(|| named(Failure::new(FailureClass::InputCorrupt, "the row group has no such column chunk")))?;
         let folded = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            fold_chunk(source, chunk, output, feed, treatment, sums, scratch, context)
+            fold_chunk(source, chunk, output, feed, treatment, statistics, sums, scratch, context)
         }));
         match folded {
             Ok(folded) => folded.map_err(named)?,
@@ -255,8 +261,13 @@ fn feeds<'a>(
             Some(leaf) => {
                 let stored =
                     own.leaves.get(leaf).ok_or_else(|| mismatch("the job names a column that it does not have"))?;
-                if stored.physical != output.physical || stored.max_repetition != output.max_repetition {
-                    return Err(mismatch("its type is not the job's").in_column(output.path.as_str()));
+                if stored.type_text != output.type_text {
+                    let message = format!("its type is {}, the job's is {}", stored.type_text, output.type_text);
+                    return Err(mismatch(&message).in_column(output.path.as_str()));
+                }
+                if stored.canonical.last() != output.canonical.last() || stored.max_repetition != output.max_repetition
+                {
+                    return Err(mismatch("its nesting is not the job's").in_column(output.path.as_str()));
                 }
                 Some((leaf, Feed::Leaf(stored)))
             }

@@ -45,6 +45,8 @@ pub(super) enum Form {
 pub(super) struct Leaf {
     /// Dotted path, for messages.
     pub path: String,
+    /// The declared type as the definition of fingerprints writes it.
+    pub type_text: String,
     pub physical: PhysicalType,
     pub form: Form,
     pub salts: [u64; 2],
@@ -118,6 +120,7 @@ fn leaf(number: usize, column: &ColumnDescriptor) -> Result<Leaf, Failure> {
         physical: primitive.physical_type,
         form,
         salts: salts(number, &type_text),
+        type_text,
         canonical,
         max_definition,
         max_repetition: column.descriptor.max_rep_level.unsigned_abs(),

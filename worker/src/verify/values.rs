@@ -8,8 +8,11 @@ use polars_parquet::parquet::encoding::Encoding;
 use polars_parquet::parquet::encoding::hybrid_rle::HybridRleDecoder;
 use polars_parquet::parquet::schema::types::PhysicalType;
 
+use super::bounds::Bounds;
 use super::schema::Form;
 use crate::fingerprint::hash_bytes;
+
+const OUTSIDE: &str = "a value lies outside the minimum and maximum of its statistics";
 
 /// What is done to values beyond hashing them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,6 +21,8 @@ pub(super) struct Treatment {
     pub one_nan: bool,
     /// Text that is not UTF-8 is an error.
     pub check_text: bool,
+    /// Minimum, maximum and count of nulls of flat columns must hold.
+    pub check_statistics: bool,
 }
 
 /// Values of a page, one hash each in `hashes`, or places in the chunk's dictionary in `indices`.
@@ -31,10 +36,20 @@ pub(super) struct PageValues {
 
 /// How the values of a leaf are read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ValueReader {
+pub(super) struct ValueReader<'a> {
     pub physical: PhysicalType,
     pub form: Form,
     pub treatment: Treatment,
+    /// Statistics that every value is held against.
+    pub bounds: Option<&'a Bounds>,
+}
+
+/// A chunk's dictionary.
+#[derive(Debug, Default)]
+pub(super) struct Dictionary {
+    pub hashes: Vec<[u64; 2]>,
+    /// Places of values that the statistics exclude; no page may use them.
+    outside: Vec<u32>,
 }
 
 impl PageValues {
@@ -43,12 +58,43 @@ impl PageValues {
     }
 }
 
-impl ValueReader {
-    /// Hashes of a dictionary page's values.
-    pub(super) fn dictionary(&self, data: &[u8], count: usize) -> Result<Vec<[u64; 2]>, String> {
-        let mut values = PageValues::default();
-        self.plain(data, count, &mut values.hashes)?;
-        Ok(values.hashes)
+impl ValueReader<'_> {
+    /// Reads a dictionary page.
+    pub(super) fn dictionary(&self, data: &[u8], count: usize) -> Result<Dictionary, String> {
+        let mut found = Dictionary::default();
+        ValueReader { bounds: None, ..*self }.plain(data, count, &mut found.hashes)?;
+        let Some(bounds) = self.bounds else { return Ok(found) };
+        let excluded = |place: &usize| bounds.excludes_number(found.hashes[*place][0]);
+        let outside: Vec<usize> = match self.physical {
+            _ if bounds.of_numbers() => (0..found.hashes.len()).filter(excluded).collect(),
+            PhysicalType::ByteArray => {
+                let mut rest = data;
+                let mut outside = Vec::new();
+                for place in 0..count {
+                    let (value, after) = prefixed(rest)?;
+                    if bounds.excludes_bytes(value) {
+                        outside.push(place);
+                    }
+                    rest = after;
+                }
+                outside
+            }
+            PhysicalType::FixedLenByteArray(width) if width > 0 => {
+                let values = data.chunks_exact(width).take(count).enumerate();
+                values.filter(|(_, value)| bounds.excludes_bytes(value)).map(|(place, _)| place).collect()
+            }
+            _ => Vec::new(),
+        };
+        found.outside = outside.into_iter().filter_map(|place| u32::try_from(place).ok()).collect();
+        Ok(found)
+    }
+
+    /// Holds a page's numbers against the statistics; bytes were when they were hashed.
+    fn check_numbers(&self, values: &PageValues) -> Result<(), String> {
+        match self.bounds.filter(|bounds| bounds.of_numbers()) {
+            Some(bounds) if values.hashes.iter().any(|hash| bounds.excludes_number(hash[0])) => Err(OUTSIDE.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Reads `count` values of a data page.
@@ -57,7 +103,7 @@ impl ValueReader {
         encoding: Encoding,
         data: &[u8],
         count: usize,
-        dictionary: Option<&[[u64; 2]]>,
+        dictionary: Option<&Dictionary>,
         into: &mut PageValues,
     ) -> Result<(), String> {
         into.hashes.clear();
@@ -68,9 +114,14 @@ impl ValueReader {
             Encoding::PlainDictionary | Encoding::RleDictionary => {
                 into.indexed = true;
                 into.indices = indices(data, count)?;
-                let known = dictionary.ok_or("it has dictionary pages without a dictionary")?.len();
+                let dictionary = dictionary.ok_or("it has dictionary pages without a dictionary")?;
+                let known = dictionary.hashes.len();
                 if into.indices.iter().any(|index| *index as usize >= known) {
                     return Err(format!("it points beyond its dictionary of {known} values"));
+                }
+                let outside = &dictionary.outside;
+                if !outside.is_empty() && into.indices.iter().any(|index| outside.binary_search(index).is_ok()) {
+                    return Err(OUTSIDE.into());
                 }
             }
             Encoding::Rle if self.physical == PhysicalType::Boolean => {
@@ -103,7 +154,7 @@ impl ValueReader {
         if into.len() < count {
             return Err(format!("it has {} values, its page header says {count}", into.len()));
         }
-        Ok(())
+        self.check_numbers(into)
     }
 
     fn plain(&self, data: &[u8], count: usize, into: &mut Vec<[u64; 2]>) -> Result<(), String> {
@@ -145,9 +196,7 @@ impl ValueReader {
                 into.reserve(count.min(data.len() / 4));
                 let mut rest = data;
                 for _ in 0..count {
-                    let (length, after) = rest.split_first_chunk::<4>().ok_or("its values are cut off")?;
-                    let length = u32::from_le_bytes(*length) as usize;
-                    let (value, after) = after.split_at_checked(length).ok_or("its values are cut off")?;
+                    let (value, after) = prefixed(rest)?;
                     into.push(self.bytes(value)?);
                     rest = after;
                 }
@@ -233,6 +282,9 @@ impl ValueReader {
 
     #[inline(always)]
     fn bytes(&self, value: &[u8]) -> Result<[u64; 2], String> {
+        if self.bounds.is_some_and(|bounds| bounds.excludes_bytes(value)) {
+            return Err(OUTSIDE.into());
+        }
         Ok(match self.form {
             Form::Text => {
                 if self.treatment.check_text && std::str::from_utf8(value).is_err() {
@@ -259,8 +311,15 @@ impl ValueReader {
     }
 }
 
+/// The first value of plain byte arrays, and what follows it.
+#[inline(always)]
+fn prefixed(data: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
+    let (length, after) = data.split_first_chunk::<4>().ok_or("its values are cut off")?;
+    after.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or("its values are cut off")
+}
+
 /// A big-endian two's complement number as `N` little-endian bytes.
-fn decimal<const N: usize>(big_endian: &[u8]) -> Result<[u8; N], String> {
+pub(super) fn decimal<const N: usize>(big_endian: &[u8]) -> Result<[u8; N], String> {
     let negative = big_endian.first().is_some_and(|byte| byte & 0x80 != 0);
     let fill = if negative { 0xff } else { 0 };
     let mut number = [fill; N];
