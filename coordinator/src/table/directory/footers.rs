@@ -15,6 +15,8 @@ use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 
 use crate::plan::{FileFacts, SchemaFacts};
 
+use super::schema_depth::schema_depth;
+
 /// Largest footer that is read, in bytes.
 const FOOTER_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of the end of a file that are read at once.
@@ -85,6 +87,11 @@ fn read_metadata(source: &Source) -> Result<ParquetMetaData, Failure> {
         true => tail.slice((footer_at - tail_at) as usize..tail.len() - 8),
         false => source.read(footer_at..source.bytes() - 8)?,
     };
+    let depth = schema_depth(&footer);
+    if depth > DEPTH_MAX {
+        let message = format!("it is nested {depth} deep, {DEPTH_MAX} are allowed");
+        return Err(Failure::new(FailureClass::Policy, message).in_file(source.name()));
+    }
     let decode = || ParquetMetaDataReader::decode_metadata(&footer);
     match std::panic::catch_unwind(AssertUnwindSafe(decode)) {
         Ok(Ok(metadata)) => Ok(metadata),

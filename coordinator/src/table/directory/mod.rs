@@ -17,6 +17,7 @@ pub mod prepared;
 pub mod previous;
 pub mod publish;
 pub mod revert;
+mod schema_depth;
 pub mod snapshot;
 pub mod status;
 pub mod swap;
