@@ -36,6 +36,41 @@ pub fn levels(repetition: u16, definition: u16) -> [u64; 2] {
     [both.wrapping_mul(LEVELS[0]), both.wrapping_mul(LEVELS[1])]
 }
 
+/// Makes each hash what its slot makes of a fresh row: `mix(base + hash)`, for both seeds.
+pub fn mix_all(hashes: &mut [[u64; 2]], base: [u64; 2]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+    {
+        // SAFETY: the processor has the features that the function is compiled for.
+        return unsafe { mix_all_wide(hashes, base) };
+    }
+    mix_each(hashes, base);
+}
+
+/// The same, where 64-bit numbers are multiplied eight at a time.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+fn mix_all_wide(hashes: &mut [[u64; 2]], base: [u64; 2]) {
+    mix_each(hashes, base);
+}
+
+#[inline(always)]
+fn mix_each(hashes: &mut [[u64; 2]], base: [u64; 2]) {
+    let mut bases = [0; 16];
+    bases.chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(&base));
+    let (blocks, rest) = hashes.as_flattened_mut().as_chunks_mut::<16>();
+    for block in blocks {
+        for (hash, base) in block.iter_mut().zip(bases) {
+            *hash = mix(hash.wrapping_add(base));
+        }
+    }
+    for (hash, base) in rest.iter_mut().zip(bases) {
+        *hash = mix(hash.wrapping_add(base));
+    }
+}
+
 /// The hash of a value that is hashed as bytes, for both seeds.
 #[inline]
 pub fn hash_bytes(bytes: &[u8]) -> [u64; 2] {
@@ -57,6 +92,19 @@ pub fn add_row(total: &mut Fingerprint, row: [u64; 2], position: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_hashes_are_mixed_as_one_is() {
+        for count in [0, 1, 7, 8, 9, 64, 1_001] {
+            let hashes: Vec<[u64; 2]> = (0..count).map(|number: u64| [mix(number), !mix(number)]).collect();
+            let base = [3, u64::MAX - 5];
+            let one = |hash: &[u64; 2]| [0, 1].map(|s: usize| mix(base[s].wrapping_add(hash[s])));
+            let wanted: Vec<[u64; 2]> = hashes.iter().map(one).collect();
+            let mut found = hashes.clone();
+            mix_all(&mut found, base);
+            assert_eq!(found, wanted, "{count} hashes");
+        }
+    }
 
     #[test]
     fn golden_vectors_of_the_definition() {

@@ -5,6 +5,7 @@ use baler_common::runtime::storage::Source;
 use polars_buffer::Buffer;
 use polars_parquet::parquet::compression::{Compression, DecompressionContext};
 use polars_parquet::parquet::encoding::Encoding;
+use polars_parquet::parquet::encoding::hybrid_rle::{HybridRleChunk, HybridRleDecoder};
 use polars_parquet::parquet::metadata::ColumnChunkMetadata;
 use polars_parquet::parquet::page::{CompressedPage, DataPage, DataPageHeader, Page, split_buffer};
 use polars_parquet::parquet::read::{PageReader, decompress};
@@ -13,7 +14,7 @@ use super::bounds::Bounds;
 use super::schema::Leaf;
 use super::values::{Dictionary, PageValues, Treatment, ValueReader, hybrid};
 use crate::context::Context;
-use crate::fingerprint::{levels, mix};
+use crate::fingerprint::{levels, mix, mix_all};
 
 /// Largest page, in bytes, compressed or not.
 const PAGE_BYTES_MAX: usize = 1 << 30;
@@ -97,10 +98,14 @@ pub(super) fn fold_chunk(
                 if dictionary.is_some() {
                     return Err(corrupt("it has two dictionaries".into()));
                 }
-                let read = match valued {
+                let mut read = match valued {
                     true => values_reader.dictionary(&page.buffer, page.num_values).map_err(corrupt)?,
                     false => Dictionary::default(),
                 };
+                if stored.max_repetition == 0 {
+                    read.folded.clone_from(&read.hashes);
+                    mix_all(&mut read.folded, fold.base);
+                }
                 dictionary = Some(read);
                 recycle(&mut scratch.page, page.buffer.into_vec());
             }
@@ -194,7 +199,10 @@ fn fold_page(
             false => Ok(Some(levels)),
         }
     };
-    let definitions = read_levels(parts.def, stored.max_definition)?;
+    let definitions = match all_full(parts.def, stored.max_definition, slots) {
+        true => None,
+        false => read_levels(parts.def, stored.max_definition)?,
+    };
     let repetitions = read_levels(parts.rep, stored.max_repetition)?;
     let full = u32::from(stored.max_definition);
     let present = definitions.as_ref().map_or(slots, |levels| levels.iter().filter(|level| **level == full).count());
@@ -203,16 +211,43 @@ fn fold_page(
     if valued {
         reader.page(page.encoding(), parts.values, present, dictionary, values)?;
     }
+    let definitions = definitions.as_deref();
+    let Some(repetitions) = repetitions.as_deref() else {
+        return match (valued, values.indexed, dictionary) {
+            (false, ..) => {
+                let bare = fold.base.map(mix);
+                fold.flat(slots, definitions, |_| bare)
+            }
+            (true, true, Some(dictionary)) => {
+                let (indices, folded) = (&values.indices[..present], &dictionary.folded[..]);
+                fold.flat(slots, definitions, |at| folded[indices[at] as usize])
+            }
+            (true, ..) => {
+                mix_all(&mut values.hashes, fold.base);
+                let folded = &values.hashes[..present];
+                fold.flat(slots, definitions, |at| folded[at])
+            }
+        };
+    };
     match (valued, values.indexed, dictionary) {
-        (false, ..) => fold.page(slots, definitions.as_deref(), repetitions.as_deref(), |_| [0; 2]),
+        (false, ..) => fold.nested(slots, definitions, repetitions, |_| [0; 2]),
         (true, true, Some(dictionary)) => {
             let (indices, dictionary) = (&values.indices, &dictionary.hashes);
-            fold.page(slots, definitions.as_deref(), repetitions.as_deref(), |at| dictionary[indices[at] as usize])
+            fold.nested(slots, definitions, repetitions, |at| dictionary[indices[at] as usize])
         }
         (true, ..) => {
             let hashes = &values.hashes;
-            fold.page(slots, definitions.as_deref(), repetitions.as_deref(), |at| hashes[at])
+            fold.nested(slots, definitions, repetitions, |at| hashes[at])
         }
+    }
+}
+
+/// Whether the definition levels are a single run of the highest one: no value is missing.
+fn all_full(levels: &[u8], max: u16, slots: usize) -> bool {
+    let width = u16::BITS - max.leading_zeros();
+    match HybridRleDecoder::new(levels, width, slots).next_chunk() {
+        Ok(Some(HybridRleChunk::Rle(level, run))) => run == slots && level == u32::from(max),
+        _ => false,
     }
 }
 
@@ -257,44 +292,29 @@ impl<'a> Fold<'a> {
         Self { rows, done: 0, nulls: 0, salts, canonical, full, repetition_max, empty, base, open: None }
     }
 
-    #[inline]
-    fn page(
-        &mut self,
-        slots: usize,
-        definitions: Option<&[u32]>,
-        repetitions: Option<&[u32]>,
-        value: impl Fn(usize) -> [u64; 2],
-    ) -> Result<(), String> {
-        match repetitions {
-            None => self.flat(slots, definitions, value),
-            Some(repetitions) => self.nested(slots, definitions, repetitions, value),
-        }
-    }
-
+    /// Adds a page of a column that is not repeated: each slot is a row. `folded` is what the n-th value makes of one.
     #[inline]
     fn flat(
         &mut self,
         slots: usize,
         definitions: Option<&[u32]>,
-        value: impl Fn(usize) -> [u64; 2],
+        folded: impl Fn(usize) -> [u64; 2],
     ) -> Result<(), String> {
         let rows = self.rows.get_mut(self.done..self.done + slots).ok_or("it has more rows than its row group")?;
-        let base = self.base;
         match definitions {
             None => {
                 for (at, row) in rows.iter_mut().enumerate() {
-                    let hash = value(at);
-                    row[0] = row[0].wrapping_add(mix(base[0].wrapping_add(hash[0])));
-                    row[1] = row[1].wrapping_add(mix(base[1].wrapping_add(hash[1])));
+                    let folded = folded(at);
+                    row[0] = row[0].wrapping_add(folded[0]);
+                    row[1] = row[1].wrapping_add(folded[1]);
                 }
             }
             Some(definitions) => {
                 let mut at = 0;
                 for (row, definition) in rows.iter_mut().zip(definitions) {
                     let folded = if *definition == self.full {
-                        let hash = value(at);
                         at += 1;
-                        [mix(base[0].wrapping_add(hash[0])), mix(base[1].wrapping_add(hash[1]))]
+                        folded(at - 1)
                     } else {
                         self.empty[*definition as usize]
                     };

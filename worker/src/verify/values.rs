@@ -48,6 +48,8 @@ pub(super) struct ValueReader<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Dictionary {
     pub hashes: Vec<[u64; 2]>,
+    /// What each value makes of a fresh row, for a column that is not repeated.
+    pub folded: Vec<[u64; 2]>,
     /// Places of values that the statistics exclude; no page may use them.
     outside: Vec<u32>,
 }
