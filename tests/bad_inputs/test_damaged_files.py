@@ -218,6 +218,13 @@ def test_a_footer_above_the_cap_is_refused_before_it_is_read(source, compact):
     compact(timeout=60).refused("bad/all", BAD, "footer")
 
 
+def readable(path):
+    try:
+        return bool(rows.by_pyarrow(path))
+    except (OSError, pa.ArrowException):
+        return False
+
+
 @pytest.mark.parametrize("region", ["start", "pages", "indexes", "footer", "tail"])
 def test_a_flipped_bit_anywhere_never_changes_rows_in_silence(source, compact, region):
     """60 flips in each region of a file with page checksums, each in a key of its own."""
@@ -249,9 +256,10 @@ def test_a_flipped_bit_anywhere_never_changes_rows_in_silence(source, compact, r
         unit = f"flips/{number:02d}"
         if done.outputs(unit):
             damaged = source.root / unit / "chunks-0000.parquet"
-            found = [row for path in done.outputs(unit) for row in rows.by_pyarrow(path)]
+            read = rows.by_pyarrow if readable(damaged) else rows.by_duckdb  # DuckDB does not look at Arrow's own schema
+            found = [row for path in done.outputs(unit) for row in read(path)]
             if found != twice:
-                assert found == rows.by_pyarrow(damaged) + rows.of(table), f"{unit}: rows that nobody wrote"
+                assert found == read(damaged) + rows.of(table), f"{unit}: rows that nobody wrote"
         else:
             said[unit] = f"key {number:02d}" in done.run.said
     assert all(said.values()), [unit for unit, named in said.items() if not named]

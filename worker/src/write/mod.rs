@@ -6,6 +6,7 @@
 
 pub mod chunker;
 pub mod column_orders;
+mod dictionary_first;
 pub mod feed;
 pub mod lane;
 pub mod row_groups;
@@ -31,6 +32,7 @@ use parquet::schema::types::SchemaDescriptor;
 use crate::context::Context;
 use crate::mask::RowMask;
 use crate::read::inputs::Inputs;
+use dictionary_first::DictionaryFirst;
 use feed::Feed;
 use lane::{Lane, corrupt, failed};
 use row_groups::Slice;
@@ -233,7 +235,7 @@ fn open_column(
     let rows =
         usize::try_from(group.num_rows()).map_err(|_| broken("its row group claims an absurd number of rows"))?;
     let pages = SerializedPageReader::new(Arc::new(Chunks(source.clone())), chunk, rows, None).map_err(corrupt)?;
-    Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
+    Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(DictionaryFirst::new(pages))))
 }
 
 /// Rows to skip and rows to take, in turn, of a slice under a mask.
