@@ -1,6 +1,6 @@
 //! The checking side: an independent reader that folds what is stored straight into fingerprints.
 //!
-//! Footers, pages, codecs and levels are read with polars-parquet, values by [`values`]; nothing of it is used by the side
+//! Footers, pages, codecs and levels are read with polars-parquet, values by `values`; nothing of it is used by the side
 //! that feeds the writer (the compression libraries are shared). No row and no array is assembled: each leaf is folded
 //! into one pair of sums per row of a row group, and a dictionary's values are hashed once.
 //!
