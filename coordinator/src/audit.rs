@@ -1,6 +1,6 @@
 //! `audit.jsonl`: a line per output and state change, written as a run goes on.
 //!
-//! [`line`] says what an event means for an output; [`AuditTrail`] collects the events of a run and adds their lines when
+//! [`line()`] says what an event means for an output; [`AuditTrail`] collects the events of a run and adds their lines when
 //! it is told to, because every addition rewrites the list. The list is for people and scripts: nothing reads it back,
 //! and a run that dies between two additions loses lines, not work.
 

@@ -5,7 +5,7 @@
 //! coordinator that lost its place changes nothing (see [`leadership`]).
 //!
 //! The trait is shaped after etcd: revisions, transactions, paged ranges. [`embedded`] is one file on one machine;
-//! [`simulated`] forgets answers on purpose and is what the tests run on.
+//! `simulated` forgets answers on purpose and is what the tests run on.
 
 pub mod embedded;
 pub mod keys;
