@@ -36,13 +36,61 @@ pub fn levels(repetition: u16, definition: u16) -> [u64; 2] {
     [both.wrapping_mul(LEVELS[0]), both.wrapping_mul(LEVELS[1])]
 }
 
+/// Adds consecutive rows, the first at `position`.
+pub fn add_rows(total: &mut Fingerprint, rows: &[[u64; 2]], position: u64) {
+    #[cfg(target_arch = "x86_64")]
+    if has_wide_registers() {
+        // SAFETY: the processor has the features that the function is compiled for.
+        return unsafe { add_rows_wide(total, rows, position) };
+    }
+    add_each(total, rows, position);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+fn add_rows_wide(total: &mut Fingerprint, rows: &[[u64; 2]], position: u64) {
+    add_each(total, rows, position);
+}
+
+#[inline(always)]
+fn add_each(total: &mut Fingerprint, rows: &[[u64; 2]], position: u64) {
+    // Eight rows at a time, both seeds beside each other, with a sum for each place.
+    let (blocks, rest) = rows.as_chunks::<8>();
+    let (mut ordered, mut multiset) = ([[0u64; 2]; 8], [[0u64; 2]; 8]);
+    for (number, block) in (0u64..).zip(blocks) {
+        let first = position.wrapping_add(number * 8);
+        for at in 0..8 {
+            let place = first.wrapping_add(at as u64 + 1);
+            for s in 0..2 {
+                let row = block[at][s];
+                ordered[at][s] = ordered[at][s].wrapping_add(mix(row.wrapping_add(place.wrapping_mul(POSITIONS[s]))));
+                multiset[at][s] = multiset[at][s].wrapping_add(mix(row ^ MULTISET[s]));
+            }
+        }
+    }
+    for at in 0..8 {
+        for s in 0..2 {
+            total.ordered[s] = total.ordered[s].wrapping_add(ordered[at][s]);
+            total.multiset[s] = total.multiset[s].wrapping_add(multiset[at][s]);
+        }
+    }
+    total.rows += blocks.len() as u64 * 8;
+    let first = position.wrapping_add(blocks.len() as u64 * 8);
+    for (row, place) in rest.iter().zip(0u64..) {
+        add_row(total, *row, first.wrapping_add(place));
+    }
+}
+
+/// Whether 64-bit numbers can be multiplied eight at a time.
+#[cfg(target_arch = "x86_64")]
+fn has_wide_registers() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") && is_x86_feature_detected!("avx512vl")
+}
+
 /// Makes each hash what its slot makes of a fresh row: `mix(base + hash)`, for both seeds.
 pub fn mix_all(hashes: &mut [[u64; 2]], base: [u64; 2]) {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl")
-    {
+    if has_wide_registers() {
         // SAFETY: the processor has the features that the function is compiled for.
         return unsafe { mix_all_wide(hashes, base) };
     }
@@ -103,6 +151,10 @@ mod tests {
             let mut found = hashes.clone();
             mix_all(&mut found, base);
             assert_eq!(found, wanted, "{count} hashes");
+            let (mut one_by_one, mut together) = (Fingerprint::default(), Fingerprint::default());
+            hashes.iter().zip(77..).for_each(|(row, position)| add_row(&mut one_by_one, *row, position));
+            add_rows(&mut together, &hashes, 77);
+            assert_eq!(together, one_by_one, "{count} rows");
         }
     }
 

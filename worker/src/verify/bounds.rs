@@ -109,6 +109,16 @@ impl Bounds {
         min.is_some_and(|min| order.is_less(value, min)) || max.is_some_and(|max| order.is_less(max, value))
     }
 
+    /// Whether any of these values, as they are hashed, lies outside.
+    pub(super) fn excludes_any(&self, values: &[[u64; 2]]) -> bool {
+        // Whole numbers, the most frequent, in a loop without branches.
+        if let Some(Numbers { order: Order::Signed, min: Some(min), max: Some(max) }) = self.numbers {
+            let range = min.cast_signed()..=max.cast_signed();
+            return values.iter().fold(false, |found, value| found | !range.contains(&value[0].cast_signed()));
+        }
+        values.iter().any(|value| self.excludes_number(value[0]))
+    }
+
     /// Whether the value lies outside, for values that are hashed as bytes.
     #[inline]
     pub(super) fn excludes_bytes(&self, value: &[u8]) -> bool {

@@ -107,7 +107,9 @@ pub(super) fn fold_chunk(
                     mix_all(&mut read.folded, fold.base);
                 }
                 dictionary = Some(read);
-                recycle(&mut scratch.page, page.buffer.into_vec());
+                if chunk.compression() != Compression::Uncompressed {
+                    recycle(&mut scratch.page, page.buffer.into_vec());
+                }
             }
             Page::Data(page) => {
                 let slots = page.num_values();
@@ -117,8 +119,11 @@ pub(super) fn fold_chunk(
                 seen += slots;
                 fold_page(&page, stored, valued, &values_reader, dictionary.as_ref(), &mut scratch.values, &mut fold)
                     .map_err(corrupt)?;
-                let mut page = page;
-                recycle(&mut scratch.page, std::mem::take(page.buffer_mut()));
+                // An uncompressed page is a part of the chunk; taking its buffer would copy it.
+                if chunk.compression() != Compression::Uncompressed {
+                    let mut page = page;
+                    recycle(&mut scratch.page, std::mem::take(page.buffer_mut()));
+                }
             }
         }
     }

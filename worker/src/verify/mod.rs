@@ -28,7 +28,7 @@ use baler_common::runtime::storage::Source;
 use polars_parquet::parquet::metadata::FileMetadata;
 
 use crate::context::Context;
-use crate::fingerprint::add_row;
+use crate::fingerprint::{add_row, add_rows};
 use crate::mask::RowMask;
 use crate::read::inputs::Inputs;
 use fold::{Feed, Scratch, fold_absent, fold_chunk};
@@ -89,12 +89,21 @@ fn check_input(
     let mut fingerprint = Fingerprint::default();
     let mut row_groups = 0;
     each_row_group(inputs, input, schema, treatment, scratch, context, &mut |rows| {
-        for row in rows {
-            if mask.is_none_or(|mask| mask.keeps(first)) {
-                add_row(&mut fingerprint, *row, position);
-                position += 1;
+        match mask {
+            None => {
+                add_rows(&mut fingerprint, rows, position);
+                position += rows.len() as u64;
+                first += rows.len() as u64;
             }
-            first += 1;
+            Some(mask) => {
+                for row in rows {
+                    if mask.keeps(first) {
+                        add_row(&mut fingerprint, *row, position);
+                        position += 1;
+                    }
+                    first += 1;
+                }
+            }
         }
         row_groups += 1;
         Ok(())
@@ -158,9 +167,7 @@ pub fn check_object(
         let treatment = Treatment { check_statistics: true, ..Treatment::default() };
         fold_group(source, &metadata, group, schema, &feeds, treatment, &mut sums, scratch, context)?;
         let mut fingerprint = Fingerprint::default();
-        for (row, position) in sums.iter().zip(starts[group]..) {
-            add_row(&mut fingerprint, *row, position);
-        }
+        add_rows(&mut fingerprint, &sums, starts[group]);
         Ok((fingerprint, 1))
     })?;
     Ok(total(pieces))

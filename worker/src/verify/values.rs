@@ -94,7 +94,7 @@ impl ValueReader<'_> {
     /// Holds a page's numbers against the statistics; bytes were when they were hashed.
     fn check_numbers(&self, values: &PageValues) -> Result<(), String> {
         match self.bounds.filter(|bounds| bounds.of_numbers()) {
-            Some(bounds) if values.hashes.iter().any(|hash| bounds.excludes_number(hash[0])) => Err(OUTSIDE.into()),
+            Some(bounds) if bounds.excludes_any(&values.hashes) => Err(OUTSIDE.into()),
             _ => Ok(()),
         }
     }
