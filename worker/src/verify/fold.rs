@@ -29,11 +29,13 @@ pub(super) struct Scratch {
     zstd: DecompressionContext,
     page: Vec<u8>,
     values: PageValues,
+    /// Sums of a row group's rows.
+    pub sums: Vec<[u64; 2]>,
 }
 
 impl Scratch {
     pub(super) fn new() -> Self {
-        Self { zstd: DecompressionContext::Unset, page: Vec::new(), values: PageValues::default() }
+        Self { zstd: DecompressionContext::Unset, page: Vec::new(), values: PageValues::default(), sums: Vec::new() }
     }
 }
 

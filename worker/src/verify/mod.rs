@@ -38,6 +38,10 @@ use values::Treatment;
 /// Name and version of the decoder, as receipts carry it.
 pub const DECODER: &str = "polars-parquet 0.55.2";
 
+/// Bytes that the sums of a row group's rows may always take; beyond that the attempt's memory is the limit. A footer
+/// can claim any number of rows.
+const SUMS_BYTES_FREE: u64 = 256 << 20;
+
 /// What a check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
@@ -131,11 +135,12 @@ fn each_row_group(
         let message = format!("its footer has {} rows, {} were planned", metadata.num_rows, file.rows);
         return Err(Failure::new(FailureClass::InputCorrupt, message).in_file(source.name()));
     }
-    let mut sums = Vec::new();
+    let mut sums = std::mem::take(&mut scratch.sums);
     for group in 0..metadata.row_groups.len() {
         fold_group(&source, &metadata, group, schema, &feeds, treatment, &mut sums, scratch, context)?;
         take(&sums)?;
     }
+    scratch.sums = sums;
     Ok(())
 }
 
@@ -160,14 +165,15 @@ pub fn check_object(
     let mut position = first_position;
     for group in &metadata.row_groups {
         starts.push(position);
-        position += group.num_rows() as u64;
+        position = position.saturating_add(group.num_rows() as u64);
     }
     let pieces = in_pieces(metadata.row_groups.len(), context, |group, scratch| {
-        let mut sums = Vec::new();
+        let mut sums = std::mem::take(&mut scratch.sums);
         let treatment = Treatment { check_statistics: true, ..Treatment::default() };
         fold_group(source, &metadata, group, schema, &feeds, treatment, &mut sums, scratch, context)?;
         let mut fingerprint = Fingerprint::default();
         add_rows(&mut fingerprint, &sums, starts[group]);
+        scratch.sums = sums;
         Ok((fingerprint, 1))
     })?;
     Ok(total(pieces))
@@ -221,6 +227,11 @@ fn fold_group(
 ) -> Result<(), Failure> {
     let statistics = treatment.check_statistics.then(|| metadata.footer_buf.as_ref());
     let group = &metadata.row_groups[group];
+    let wanted = group.num_rows() as u64;
+    if wanted.saturating_mul(16) > context.memory_bytes.max(SUMS_BYTES_FREE) {
+        let message = format!("a row group of {wanted} rows takes more memory to check than the attempt has");
+        return Err(Failure::new(FailureClass::Policy, message).in_file(source.name()));
+    }
     sums.clear();
     sums.resize(group.num_rows(), [0; 2]);
     for (output, feed) in schema.leaves.iter().zip(feeds) {
