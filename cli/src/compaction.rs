@@ -12,7 +12,7 @@ use crate::compact::{CompactError, Places, TableResult, compact_table, plan_tabl
 use crate::plan::print_plans;
 use crate::request;
 use crate::show::progress::ProgressView;
-use crate::show::{Style, compaction};
+use crate::show::{Style, compaction, say};
 use crate::tables::{finish_interrupted, recover_swaps};
 use crate::work::Resources;
 
@@ -49,9 +49,9 @@ impl<'a> Running<'a> {
             let tables: Vec<Value> = self.results.iter().map(compaction::table_json).collect();
             let errors: Vec<Value> =
                 self.errors.iter().map(|(table, message)| json!({"table": table, "message": message})).collect();
-            println!("{}", json!({"complete": complete, "tables": tables, "errors": errors}));
+            say(json!({"complete": complete, "tables": tables, "errors": errors}));
         } else if self.results.len() > 1 {
-            println!("{}", compaction::total(&self.results, Style::of_standard_output()));
+            say(compaction::total(&self.results, Style::of_standard_output()));
         }
         complete
     }
@@ -83,7 +83,7 @@ pub fn compact(args: &CompactArgs) -> Result<bool, CompactError> {
     }
     let snapshots = places.scan(request::root_as(args.planning.layout_as))?;
     if snapshots.is_empty() && !args.running.json {
-        println!("{}: no *.parquet file was found, so there is nothing to do", places.source.location());
+        say(format!("{}: no *.parquet file was found, so there is nothing to do", places.source.location()));
     }
     if args.dry_run {
         let plans =
@@ -122,8 +122,8 @@ fn exchange(running: &mut Running<'_>, places: &Places, snapshot: &TableSnapshot
     };
     let Some(swapped) = swapped else { return Ok(true) };
     if !running.args.json {
-        println!("table {name}: generation {} gives the files their plain names", swapped.generation.generation);
-        swapped.checks.to_string().lines().for_each(|line| println!("  {line}"));
+        say(format!("table {name}: generation {} gives the files their plain names", swapped.generation.generation));
+        swapped.checks.to_string().lines().for_each(|line| say(format!("  {line}")));
     }
     Ok(swapped.checks.passed())
 }
@@ -153,7 +153,7 @@ pub fn run_table(
     match done {
         Ok(result) => {
             if !json {
-                print!("{}", compaction::text(&result, Style::of_standard_output()));
+                say(compaction::text(&result, Style::of_standard_output()).trim_end());
             }
             running.results.push(result);
         }

@@ -11,6 +11,12 @@ use serde_json::{Value, json};
 
 use baler_common::model::error::Failure;
 
+/// Prints a line on standard output. A reader that went away is no reason to stop working on a table.
+pub fn say(line: impl Display) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
 /// How text is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
