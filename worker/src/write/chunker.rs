@@ -21,6 +21,13 @@ pub struct Chunker {
     bytes: u64,
 }
 
+/// A value as the chunker sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trace {
+    pub length: u32,
+    hash: u64,
+}
+
 impl Chunker {
     pub fn new(options: ContentDefinedChunking) -> Self {
         let ContentDefinedChunking { min_bytes, max_bytes, norm_level } = options;
@@ -42,12 +49,34 @@ impl Chunker {
         if let Some(value) = value {
             self.bytes += value.len() as u64;
             if self.bytes + WINDOW >= self.min_bytes {
-                let tail = value.len().saturating_sub(4 * WINDOW as usize);
+                let tail = value.len().saturating_sub(WINDOW as usize);
                 for byte in &value[tail..] {
                     self.hash = (self.hash << 1).wrapping_add(self.gear[*byte as usize]);
                 }
             }
         }
+    }
+
+    /// Takes one slot in whose value was traced before; the same as [`Self::slot`] with the value.
+    #[inline]
+    pub fn traced_slot(&mut self, definition: i16, repetition: i16, trace: Trace) {
+        self.roll(definition as u8);
+        if repetition > 0 {
+            self.roll(repetition as u8);
+        }
+        self.bytes += u64::from(trace.length);
+        if self.bytes + WINDOW >= self.min_bytes {
+            self.hash = self.hash.checked_shl(trace.length).unwrap_or(0).wrapping_add(trace.hash);
+        }
+    }
+
+    /// What a value does to the hash, whatever came before.
+    pub fn trace(value: &[u8]) -> Trace {
+        let gear = gear();
+        // A byte is shifted out after 64 others.
+        let tail = value.len().saturating_sub(WINDOW as usize);
+        let hash = value[tail..].iter().fold(0u64, |hash, byte| (hash << 1).wrapping_add(gear[*byte as usize]));
+        Trace { length: value.len() as u32, hash }
     }
 
     #[inline]
@@ -56,12 +85,17 @@ impl Chunker {
         self.hash = (self.hash << 1).wrapping_add(self.gear[byte as usize]);
     }
 
+    /// Begins anew, behind a page that was cut by someone else.
+    pub fn restart(&mut self) {
+        (self.hash, self.bytes) = (0, 0);
+    }
+
     /// Whether a page ends before the row that comes next. Called between rows.
     #[inline]
     pub fn cuts_here(&mut self) -> bool {
         let cut = self.bytes >= self.min_bytes && (self.hash & self.mask == 0 || self.bytes >= self.max_bytes);
         if cut {
-            (self.hash, self.bytes) = (0, 0);
+            self.restart();
         }
         cut
     }
@@ -111,6 +145,23 @@ mod tests {
         let kept = before.iter().filter(|row| after.contains(row)).count();
         assert!(before.len() > 40, "{}", before.len());
         assert!(kept * 10 > before.len() * 8, "{kept} of {} cuts came back", before.len());
+    }
+
+    #[test]
+    fn a_traced_value_cuts_as_the_value_does() {
+        let options = ContentDefinedChunking { min_bytes: 600, max_bytes: 4096, norm_level: 0 };
+        let (mut plain, mut traced) = (Chunker::new(options), Chunker::new(options));
+        let content: Vec<u8> = (0..200u32).map(|n| (n * n) as u8).collect();
+        let mut cuts = 0;
+        for row in 0..30_000usize {
+            let value = &content[row % 31..][..(row * row) % 150];
+            let cut = plain.cuts_here();
+            assert_eq!(cut, traced.cuts_here(), "row {row}");
+            cuts += usize::from(cut);
+            plain.slot(1, (row % 3) as i16, Some(value));
+            traced.traced_slot(1, (row % 3) as i16, Chunker::trace(value));
+        }
+        assert!(cuts > 300, "{cuts}");
     }
 
     #[test]

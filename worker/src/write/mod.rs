@@ -4,6 +4,7 @@
 //! each leaf is read from all inputs as levels and values and written to its chunk ([`lane`]), column after column, which
 //! is the order of the file. No row is ever assembled, nothing is cast, and the output's bytes depend on the job alone.
 
+mod carry;
 pub mod chunker;
 pub mod column_orders;
 mod dictionary_first;
@@ -88,6 +89,11 @@ pub fn write_file(
         let written_before = writer.bytes_written();
         let mut group = writer.next_row_group().map_err(failed)?;
         for leaf in 0..output.num_columns() {
+            context.check_running()?;
+            if let Some(carried) = carried(spec, inputs, &footers, output, leaf, slices, &runs)? {
+                group.append_column(&carried.pages, carried.close).map_err(failed)?;
+                continue;
+            }
             let mut column = group.next_column().map_err(failed)?.ok_or_else(|| {
                 Failure::new(FailureClass::Unsupported, "the writer has fewer columns than its schema")
             })?;
@@ -104,6 +110,41 @@ pub fn write_file(
     let metadata = writer.close().map_err(failed)?;
     holding.finish().map_err(|error| Failure::new(FailureClass::Transient, format!("write the output: {error}")))?;
     Ok(Written { rows, row_groups: metadata.num_row_groups() as u32 })
+}
+
+/// The chunk of one leaf, where it can be had without taking rows apart.
+fn carried(
+    spec: &JobSpec,
+    inputs: &Inputs,
+    footers: &[Arc<ParquetMetaData>],
+    output: &SchemaDescriptor,
+    leaf: usize,
+    slices: &[Slice],
+    runs: &[Vec<(usize, usize)>],
+) -> Result<Option<carry::Carried>, Failure> {
+    let column = output.column(leaf);
+    if !carry::is_open_to(&column, leaf, &spec.options) {
+        return Ok(None);
+    }
+    let mut parts = Vec::with_capacity(slices.len());
+    for (slice, runs) in slices.iter().zip(runs) {
+        let metadata = &footers[slice.input];
+        let Some(group) = metadata.row_groups().get(slice.row_group) else { return Ok(None) };
+        let rows = u64::try_from(group.num_rows()).unwrap_or(0);
+        let feed =
+            feed::feed(output, metadata.file_metadata().schema_descr(), &inputs.file(slice.input).columns, leaf)?;
+        let same = feed.valued && feed.definitions.iter().copied().eq(0..=column.max_def_level());
+        let whole = slice.rows == (0..rows) && matches!(runs[..], [(0, taken)] if taken as u64 == rows);
+        let chunk = feed.leaf.and_then(|leaf| group.columns().get(leaf));
+        match chunk {
+            Some(chunk) if same && whole && carry::is_carriable(chunk) => {
+                parts.push(carry::Part { source: inputs.source(slice.input)?, chunk: chunk.clone(), rows });
+            }
+            _ => return Ok(None),
+        }
+    }
+    // What panics here is for the lane to report.
+    Ok(guarded(|| Ok(carry::carry(&column, &spec.options, &parts))).unwrap_or(None))
 }
 
 /// Writes the chunk of one leaf.
