@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use sizes::{parse_duration, parse_size};
+use sizes::{parse_duration, parse_size, parse_until};
 
 /// Compacts Parquet tables and proves that nothing changed.
 #[derive(Debug, Parser)]
@@ -245,12 +245,16 @@ pub struct RunningArgs {
     /// Folder for the state of runs on object stores, and for spilled data. By default the user's state directory.
     #[arg(long, value_name = "DIR", env = "BALER_STATE")]
     pub state: Option<PathBuf>,
-    /// Start no more jobs after this long; what is verified is committed, the next run takes up the rest.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    /// Start no more jobs after this time (2026-03-01T06:00:00Z) or this long (2h); what is verified is committed, the
+    /// next run takes up the rest.
+    #[arg(long, value_name = "TIME", value_parser = parse_until)]
     pub until: Option<Duration>,
     /// Decode each job in a child process with a memory limit, so that a hostile file costs one attempt.
-    #[arg(long)]
+    #[arg(long, overrides_with = "no_isolate")]
     pub isolate: bool,
+    /// Decode in this process, which is the default here.
+    #[arg(long, overrides_with = "isolate")]
+    pub no_isolate: bool,
     /// Print the result for machines.
     #[arg(long)]
     pub json: bool,
@@ -260,6 +264,9 @@ pub struct RunningArgs {
 pub struct LocationArgs {
     /// A table, or a root of tables.
     pub location: String,
+    /// Folder for the state of runs on object stores.
+    #[arg(long, value_name = "DIR", env = "BALER_STATE")]
+    pub state: Option<PathBuf>,
     /// Print for machines.
     #[arg(long)]
     pub json: bool,
@@ -321,6 +328,9 @@ pub struct GcArgs {
     /// Remove sources of LOCATION whose verified rows are in this destination.
     #[arg(long, value_name = "LOCATION")]
     pub replaced_by: Option<String>,
+    /// Folder for the state of runs on object stores.
+    #[arg(long, value_name = "DIR", env = "BALER_STATE")]
+    pub state: Option<PathBuf>,
     /// Print for machines.
     #[arg(long)]
     pub json: bool,

@@ -17,7 +17,7 @@ use crate::compaction::runtime;
 use crate::request::now_ms;
 use crate::show::compaction::checks_json;
 use crate::show::{Style, counted};
-use crate::tables::{NamedTable, hold, open_tables, state_from_environment};
+use crate::tables::{NamedTable, hold, open_tables};
 
 /// `baler revert`. True when the checks of what came back hold.
 pub fn revert(args: &LocationArgs) -> Result<bool, CompactError> {
@@ -25,7 +25,7 @@ pub fn revert(args: &LocationArgs) -> Result<bool, CompactError> {
     let mut well = true;
     let mut values = Vec::new();
     for NamedTable { name, table, .. } in open_tables(&args.location)? {
-        let leadership = runtime.block_on(hold(&table, state_from_environment().as_ref()))?;
+        let leadership = runtime.block_on(hold(&table, args.state.as_ref()))?;
         let done = table_revert::revert(&table, now_ms(), &checks::rows_in_footer)?;
         let number = done.generation.generation;
         if !done.checks.passed() {
@@ -101,7 +101,7 @@ pub fn gc(args: &GcArgs) -> Result<bool, CompactError> {
         };
         // A report changes nothing, so it may be made beside a compaction.
         let _leadership = match args.delete {
-            true => Some(runtime.block_on(hold(held, state_from_environment().as_ref()))?),
+            true => Some(runtime.block_on(hold(held, args.state.as_ref()))?),
             false => None,
         };
         let report = match &destinations {

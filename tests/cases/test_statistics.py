@@ -172,3 +172,27 @@ def test_a_false_claim_of_order_is_dropped(source, compact):
     done = compact().succeeded().has("orders/all")
     for group in parquet_bytes.row_groups(parquet_bytes.footer(done.outputs("orders/all")[0])):
         assert not group.value(4)
+
+
+def test_a_single_right_file_with_false_statistics_is_written_anew(source, compact):
+    """Such a file would be taken over byte for byte, and its lie with it."""
+    path = source.put("lies/all", 0, pa.table({"n": pa.array(range(7_000_111, 7_000_911), pa.int64())}), write_page_index=True)
+    data = bytearray(path.read_bytes())
+    length = struct.unpack("<i", data[-8:-4])[0]
+    least, lie = struct.pack("<q", 7_000_111), struct.pack("<q", 7_000_500)
+    footer = bytes(data[-8 - length :])
+    assert least in footer
+    data[-8 - length :] = footer.replace(least, lie)
+    path.write_bytes(data)
+
+    done = compact().succeeded().has("lies/all", readers=["pyarrow"]).is_tidy()
+    (made,) = done.outputs("lies/all")
+    assert made.read_bytes() != bytes(data)
+    assert holds_true(made) > 0
+    assert count(made, "n = 7000200") == 1
+
+
+def test_a_single_right_file_is_taken_over_byte_for_byte(source, compact):
+    path = source.put("right/all", 0, pa.table({"n": range(800)}), write_page_index=True)
+    (made,) = compact().succeeded().has("right/all").outputs("right/all")
+    assert made.read_bytes() == path.read_bytes()

@@ -50,6 +50,18 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     if text.is_empty() { Err(wrong()) } else { Ok(total) }
 }
 
+/// How long from now until a time in RFC 3339; a duration as it is.
+pub fn parse_until(text: &str) -> Result<Duration, String> {
+    match chrono::DateTime::parse_from_rfc3339(text) {
+        // A time that is past starts nothing.
+        Ok(time) => Ok((time.to_utc() - chrono::Utc::now()).to_std().unwrap_or(Duration::ZERO)),
+        Err(_) if text.contains([':', '-']) => {
+            Err(format!("{text:?} is no time: write it with its zone, such as 2026-03-01T06:00:00Z, or a duration"))
+        }
+        Err(_) => parse_duration(text),
+    }
+}
+
 /// A size for people: three digits and a binary unit.
 pub fn show_size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

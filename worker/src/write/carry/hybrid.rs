@@ -2,7 +2,7 @@
 //!
 //! Encoding: <https://parquet.apache.org/docs/file-format/data-pages/encodings/#RLE>.
 
-/// Reads `count` numbers of `width` bits into `into`. `None` when `bytes` hold fewer, or one is above `max`.
+/// Reads `count` numbers of `width` bits into `into`. `None` when `bytes` hold fewer or more, or one is above `max`.
 pub fn read(bytes: &[u8], width: u32, count: usize, max: u32, into: &mut Vec<u32>) -> Option<()> {
     into.clear();
     if width == 0 {
@@ -18,19 +18,20 @@ pub fn read(bytes: &[u8], width: u32, count: usize, max: u32, into: &mut Vec<u32
         let head = varint(bytes, &mut at)?;
         let left = count - into.len();
         if head & 1 == 0 {
-            let length = usize::try_from(head >> 1).ok()?.min(left);
+            let length = usize::try_from(head >> 1).ok()?;
             let stored = width.div_ceil(8) as usize;
             let mut raw = [0; 4];
             raw[..stored].copy_from_slice(bytes.get(at..at + stored)?);
             at += stored;
             let value = u32::from_le_bytes(raw);
-            if length == 0 || value > max {
+            if length == 0 || length > left || value > max {
                 return None;
             }
             into.resize(into.len() + length, value);
         } else {
             let groups = usize::try_from(head >> 1).ok()?;
-            let wanted = groups.checked_mul(8)?.min(left);
+            // Only the last group may be filled up.
+            let wanted = groups.checked_mul(8).filter(|count| *count < left + 8)?.min(left);
             let stored = groups.checked_mul(width as usize)?;
             // Writers may cut the last group short.
             let packed = bytes.get(at..)?;
@@ -46,7 +47,7 @@ pub fn read(bytes: &[u8], width: u32, count: usize, max: u32, into: &mut Vec<u32
             at = at.saturating_add(stored);
         }
     }
-    Some(())
+    (at >= bytes.len()).then_some(())
 }
 
 fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
@@ -173,6 +174,7 @@ mod tests {
             assert_eq!(found, values, "case {case}");
             if width > 0 && !values.is_empty() {
                 assert_eq!(read(&bytes[..bytes.len() / 2], width, values.len() * 2 + 8, u32::MAX, &mut found), None);
+                assert_eq!(read(&[&bytes[..], &[0]].concat(), width, values.len(), u32::MAX, &mut found), None);
             }
         }
     }
