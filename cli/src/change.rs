@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use crate::args::sizes::show_size;
 use crate::args::{GcArgs, LocationArgs, ReleaseArgs};
-use crate::compact::CompactError;
 use crate::compaction::runtime;
-use crate::request::now_ms;
 use crate::show::compaction::checks_json;
 use crate::show::{Style, counted};
 use crate::tables::{NamedTable, hold, open_tables};
+use baler_coordinator::compaction::CompactError;
+use baler_coordinator::compaction::now_ms;
 
 /// `baler revert`. True when the checks of what came back hold.
 pub fn revert(args: &LocationArgs) -> Result<bool, CompactError> {

@@ -1,20 +1,23 @@
 //! Runs tables one after the other, shows each, and adds up whether all was well.
 
+use std::sync::Mutex;
+
 use baler_common::model::error::{Failure, FailureClass};
 use baler_common::model::object::ObjectRef;
+use baler_coordinator::driver::{RunProgress, Settings};
 use baler_coordinator::plan::{Plan, TableSnapshot};
 use baler_coordinator::state::StateError;
 use baler_coordinator::table::directory::{checks, swap};
 use serde_json::{Value, json};
 
 use crate::args::{CompactArgs, RunningArgs};
-use crate::compact::{CompactError, Places, TableResult, compact_table, plan_table};
 use crate::plan::print_plans;
 use crate::request;
 use crate::show::progress::ProgressView;
 use crate::show::{Style, compaction, say};
-use crate::tables::{finish_interrupted, recover_swaps};
-use crate::work::Resources;
+use crate::tables::{finish_interrupted, hold, recover_swaps};
+use crate::work::{LocalWorkers, Resources};
+use baler_coordinator::compaction::{CompactError, Places, TableResult, compact_table, now_ms, plan_table};
 
 /// What is shared by the tables of one command, and what came of them so far.
 pub struct Running<'a> {
@@ -112,7 +115,7 @@ fn exchange(running: &mut Running<'_>, places: &Places, snapshot: &TableSnapshot
     }
     let Some(root) = places.source.local_path() else { return Ok(true) };
     let path = if snapshot.folder.is_empty() { root } else { root.join(&snapshot.folder) };
-    let swapped = match swap::swap(&path, request::now_ms(), &checks::rows_in_footer) {
+    let swapped = match swap::swap(&path, now_ms(), &checks::rows_in_footer) {
         Ok(swapped) => swapped,
         Err(failure) => {
             eprintln!("error: table {name}: {failure}");
@@ -141,14 +144,13 @@ pub fn run_table(
 ) -> Result<(), CompactError> {
     let json = running.args.json;
     let mut view = ProgressView::new(&snapshot.table, json);
-    let done = running.runtime.block_on(compact_table(
-        places,
-        snapshot,
-        plan,
-        &running.resources,
-        running.args.state.as_ref(),
-        |progress| view.update(progress),
-    ));
+    let workers =
+        LocalWorkers { resources: &running.resources, show: Mutex::new(|progress: RunProgress| view.update(progress)) };
+    let done = running.runtime.block_on(async {
+        let leadership = hold(&places.target_table(snapshot), running.args.state.as_ref()).await?;
+        compact_table(places, snapshot, plan, leadership, &workers, Settings::default()).await
+    });
+    drop(workers);
     view.finish();
     match done {
         Ok(result) => {

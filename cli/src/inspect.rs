@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use crate::args::sizes::show_size;
 use crate::args::{FilesArgs, FilesFormat, FsckArgs, LocationArgs};
-use crate::compact::CompactError;
 use crate::compaction::runtime;
-use crate::request::now_ms;
 use crate::show::{Style, count, counted, moment};
 use crate::tables::{TableState, look, open_tables};
+use baler_coordinator::compaction::CompactError;
+use baler_coordinator::compaction::now_ms;
 
 /// Size of an output that small files are measured by.
 const TARGET_BYTES: u64 = 500 << 20;

@@ -27,8 +27,6 @@ const SAY_EVERY: Duration = Duration::from_millis(250);
 const MESSAGE_BYTES_MAX: u64 = 1 << 30;
 /// Address space beyond the budget: code, stacks, allocator slack, and what the libraries map without using.
 const SLACK_BYTES: u64 = 1 << 30;
-/// Aliases of the stores that an attempt may touch.
-const ALIASES: [&str; 2] = ["source", "target"];
 
 fn lost(message: impl Into<String>) -> Failure {
     Failure::new(FailureClass::WorkerLost, message)
@@ -62,7 +60,7 @@ pub fn run_in_child(stores: &Stores, assignment: &Assignment, context: &Context)
 
 fn start(stores: &Stores, assignment: &Assignment, context: &Context) -> Result<Child, Failure> {
     let mut places = Vec::new();
-    for alias in ALIASES {
+    for alias in stores.aliases() {
         places.push(json!({"alias": alias, "location": stores.get(alias)?.location()}));
     }
     let head = json!({

@@ -2,7 +2,6 @@
 
 mod args;
 mod change;
-mod compact;
 mod compaction;
 mod demo;
 mod inspect;
@@ -22,7 +21,7 @@ use baler_coordinator::state::StateError;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
-use compact::CompactError;
+use baler_coordinator::compaction::CompactError;
 
 /// At least one key was refused or failed, or a check did not hold.
 const INCOMPLETE: u8 = 1;

@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::args::{ApplyArgs, ExplainArgs, LayoutAs, PlanArgs};
-use crate::compact::{CompactError, Places, plan_table};
 use crate::compaction::{Running, run_table};
 use crate::isolation::{hex, unhex};
 use crate::request;
 use crate::show::plan::{mode, picture, plan_json, reason};
 use crate::show::{Style, count, counted};
+use baler_coordinator::compaction::{CompactError, Places, plan_table};
 
 const HEAD: &str = "{\"format\":\"baler.plan\",\"version\":1,\"sha256\":\"";
 

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use baler_common::model::error::{Failure, FailureClass};
-use baler_common::model::id::CompactionId;
 use baler_common::model::object::ObjectRef;
 use baler_common::model::options::{Codec, ContentDefinedChunking, WriteOptions};
-use baler_common::runtime::random::random_u64;
+use baler_coordinator::compaction::new_compaction;
 use baler_coordinator::plan::{BloomChoice, Dedup, PlanOptions, PublishMode};
 use baler_coordinator::table::directory::layout::RootAs;
 
@@ -99,17 +98,6 @@ fn write_options(writing: &WritingArgs) -> Result<WriteOptions, Failure> {
 
 fn wrong(message: &str) -> Failure {
     Failure::new(FailureClass::Policy, message)
-}
-
-/// A name for a compaction that sorts by time.
-pub fn new_compaction() -> CompactionId {
-    CompactionId(format!("{:012x}-{:08x}", now_ms(), random_u64() as u32))
-}
-
-/// Milliseconds since the epoch.
-pub fn now_ms() -> i64 {
-    let elapsed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    elapsed.map_or(0, |elapsed| i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// What the jobs may use on this machine.

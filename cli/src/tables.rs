@@ -14,7 +14,11 @@ use baler_coordinator::state::{StateError, StateStore};
 use baler_coordinator::table::directory::layout::{RootAs, lay_out};
 use baler_coordinator::table::directory::{CONTROL, DirectoryTable, prepared, swap};
 
-use crate::compact::{CompactError, state_path};
+use baler_coordinator::compaction::CompactError;
+use baler_coordinator::table::directory::generation::hex;
+use sha2::{Digest, Sha256};
+
+use crate::request::state_folder;
 
 /// A table by its name.
 #[derive(Debug, Clone)]
@@ -76,6 +80,17 @@ fn controlled_folders<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<Stri
 /// The folder for state that the environment names.
 pub fn state_from_environment() -> Option<PathBuf> {
     std::env::var_os("BALER_STATE").map(PathBuf::from)
+}
+
+/// The state store of a table: in its control folder on a local disk, else in the user's state folder.
+pub fn state_path(target: &DirectoryTable, given: Option<&PathBuf>) -> PathBuf {
+    match target.store().local_path() {
+        Some(root) => root.join(target.absolute(&format!("{CONTROL}/state.redb"))),
+        None => {
+            let name = hex(&Sha256::digest(target.describe("").as_bytes()).into());
+            state_folder(given).join(&name[..16]).join("state.redb")
+        }
+    }
 }
 
 /// Keeps every other process from changing the table while it lives.

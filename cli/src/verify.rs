@@ -20,9 +20,9 @@ use baler_worker::verify::{check_inputs, check_stored, read_schema};
 use serde_json::{Value, json};
 
 use crate::args::VerifyArgs;
-use crate::compact::CompactError;
 use crate::show::{Style, count, counted};
 use crate::tables::open_tables;
+use baler_coordinator::compaction::CompactError;
 
 /// Bytes that a check may hold.
 const MEMORY_BYTES: u64 = 512 << 20;

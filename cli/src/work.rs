@@ -1,12 +1,13 @@
 //! Runs the jobs of one plan in this process: a coordinator and a worker that speak as if they were apart.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use baler_common::model::error::Failure;
 use baler_common::runtime::storage::Stores;
+use baler_coordinator::compaction::Workforce;
 use baler_coordinator::driver::{Coordinator, RunProgress, Settled};
 use baler_proto::v1;
 use baler_worker::attempt::run_attempt;
@@ -43,8 +44,27 @@ impl Reporter for InProcess {
     }
 }
 
+/// The workers of this process.
+pub struct LocalWorkers<'a, F> {
+    pub resources: &'a Resources,
+    /// Shows how far the run is.
+    pub show: Mutex<F>,
+}
+
+#[async_trait]
+impl<F: FnMut(RunProgress) + Send> Workforce for LocalWorkers<'_, F> {
+    async fn run(&self, coordinator: Arc<Coordinator>, stores: Arc<Stores>) -> Result<Settled, Failure> {
+        run_jobs(coordinator, stores, self.resources, |progress| {
+            if let Ok(mut show) = self.show.lock() {
+                show(progress);
+            }
+        })
+        .await
+    }
+}
+
 /// Runs the jobs until none is left, or until the run is drained: by Ctrl-C, SIGTERM or the time limit.
-pub async fn run_jobs(
+async fn run_jobs(
     coordinator: Arc<Coordinator>,
     stores: Arc<Stores>,
     resources: &Resources,

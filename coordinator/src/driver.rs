@@ -152,8 +152,33 @@ struct Held {
     progress: Progress,
 }
 
+/// What one look at a run gave.
+#[derive(Debug)]
+pub struct Looked {
+    pub reply: v1::ReportReply,
+    /// When a job that waits may be tried again.
+    pub ready_at: Option<Instant>,
+    /// False for a report that was overtaken.
+    pub is_latest: bool,
+}
+
+/// Whether a worker that waits should hear of it.
+pub fn says_something(reply: &v1::ReportReply) -> bool {
+    !(reply.assignments.is_empty() && reply.acknowledged.is_empty() && reply.stops.is_empty())
+}
+
+/// How a run is taken up.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Begun {
+    /// Anew; these jobs are done, as receipts beside the data prove.
+    Now(Vec<(JobId, Receipt)>),
+    /// By an earlier leader: the job records say what is done, and who may still work on what.
+    Before,
+}
+
 impl Coordinator {
-    /// Records the run and takes over what `adopted` says is done already.
+    /// Takes up a run. One that is begun now is recorded first. The attempts of one that was begun before stay their
+    /// workers', for as long as a lease takes.
     ///
     /// # Errors
     /// [`StateError::Fenced`] when another process leads by now.
@@ -162,7 +187,7 @@ impl Coordinator {
         plan: Arc<Plan>,
         plan_path: String,
         plan_sha256: [u8; 32],
-        adopted: Vec<(JobId, Receipt)>,
+        begun: Begun,
         evidence: Arc<dyn Evidence>,
         settings: Settings,
     ) -> Result<Self, StateError> {
@@ -175,34 +200,56 @@ impl Coordinator {
             commit_token: String::new(),
             reason: String::new(),
         };
-        let head = Change::Put(keys::run(&plan.compaction), records::encode_run(&run, random_u64()));
-        let active = Change::Put(keys::ACTIVE.to_owned(), plan.compaction.0.clone().into_bytes());
-        runs::forget_jobs(&leadership).await?;
-        killpoint("run-record-before");
-        leadership.write(&[], &[head, active]).await?;
-        killpoint("run-record-after");
         let mut jobs = vec![Job::pending(); plan.jobs.len()];
-        for (id, receipt) in adopted {
-            let place = id.0 as usize;
-            if let Some(spec) = plan.jobs.get(place)
-                && let Ok(next) = job::step(spec, &jobs[place], &JobEvent::Adopt(receipt), settings.limits)
-            {
-                jobs[place] = next;
+        match begun {
+            Begun::Before => {
+                for (id, job) in runs::jobs(leadership.store().as_ref(), &plan.compaction).await? {
+                    let place = jobs.get_mut(id.0 as usize).ok_or_else(|| StateError::Record {
+                        key: keys::job(&plan.compaction, id),
+                        message: "the plan has no such job".to_owned(),
+                    })?;
+                    *place = job;
+                }
+            }
+            Begun::Now(adopted) => {
+                let head = Change::Put(keys::run(&plan.compaction), records::encode_run(&run, random_u64()));
+                let active = Change::Put(keys::ACTIVE.to_owned(), plan.compaction.0.clone().into_bytes());
+                runs::forget_jobs(&leadership).await?;
+                killpoint("run-record-before");
+                leadership.write(&[], &[head, active]).await?;
+                killpoint("run-record-after");
+                for (id, receipt) in adopted {
+                    let place = id.0 as usize;
+                    if let Some(spec) = plan.jobs.get(place)
+                        && let Ok(next) = job::step(spec, &jobs[place], &JobEvent::Adopt(receipt), settings.limits)
+                    {
+                        jobs[place] = next;
+                    }
+                }
+            }
+        }
+        let mut held = HashMap::new();
+        let (mut failed_keys, mut corrupt) = (BTreeSet::new(), false);
+        for (spec, job) in plan.jobs.iter().zip(&jobs) {
+            for attempt in &job.attempts {
+                let lease_expires_at = Instant::now() + settings.lease;
+                let worker = attempt.worker.clone();
+                // Of no report of this leader: only the lease, or the worker's own word, ends it.
+                let kept =
+                    Held { job: spec.job, worker, sequence: u64::MAX, lease_expires_at, progress: Progress::default() };
+                held.insert(attempt.id, kept);
+            }
+            if job.state == JobState::Quarantined {
+                failed_keys.insert(spec.key.clone());
+                let class = job.failure.as_ref().map(|failure| failure.class);
+                corrupt |= class == Some(FailureClass::FingerprintMismatch);
             }
         }
         let mut queue: Vec<JobId> = plan.jobs.iter().map(|spec| spec.job).collect();
         queue.retain(|id| jobs[id.0 as usize].state == JobState::Pending);
         queue.sort_by_key(|id| (plan.jobs[id.0 as usize].input_bytes(), std::cmp::Reverse(*id)));
-        let state = State {
-            run,
-            jobs,
-            queue,
-            not_before: HashMap::new(),
-            latest: HashMap::new(),
-            held: HashMap::new(),
-            failed_keys: BTreeSet::new(),
-            corrupt: false,
-        };
+        let state =
+            State { run, jobs, queue, not_before: HashMap::new(), latest: HashMap::new(), held, failed_keys, corrupt };
         let (events, _) = broadcast::channel(8192);
         Ok(Self {
             plan,
@@ -242,6 +289,29 @@ impl Coordinator {
     /// # Errors
     /// A message with a wrong field is refused; a store that cannot be written, or another leader, ends the run.
     pub async fn report(&self, request: v1::ReportRequest) -> Result<v1::ReportReply, Failure> {
+        let free = request.free_slots;
+        let answer_by = Instant::now() + self.settings.poll;
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let Looked { reply, ready_at, is_latest } = self.look(request.clone()).await?;
+            let wake_at = ready_at.map_or(answer_by, |ready| answer_by.min(ready));
+            if !is_latest || reply.settled || says_something(&reply) || free == 0 {
+                return Ok(reply);
+            }
+            let woken = tokio::time::timeout_at(wake_at, changed).await.is_ok();
+            if !woken && wake_at == answer_by {
+                return Ok(reply);
+            }
+        }
+    }
+
+    /// Takes a report in and answers it at once, whether or not there is something to say.
+    ///
+    /// # Errors
+    /// See [`Self::report`].
+    pub async fn look(&self, request: v1::ReportRequest) -> Result<Looked, Failure> {
         let request = Request::checked(request)?;
         let mut reply = v1::ReportReply {
             epoch: self.epoch().0,
@@ -253,37 +323,28 @@ impl Coordinator {
                 reply.acknowledged.push(outcome.attempt.0.to_vec().into());
             }
         }
-        let answer_by = Instant::now() + self.settings.poll;
-        let mut first = true;
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            let wake_at = {
-                let mut state = self.state.lock().await;
-                if !state.is_latest(&request) {
-                    return Ok(reply);
-                }
-                if first {
-                    self.take_back(&mut state, &request).await?;
-                    first = false;
-                }
-                self.renew(&mut state, &request, &mut reply);
-                self.expire(&mut state).await?;
-                self.assign(&mut state, &request, &mut reply).await?;
-                reply.settled = self.is_settled(&state);
-                state.not_before.values().min().map_or(answer_by, |ready| answer_by.min(*ready))
-            };
-            let said = reply.settled
-                || !(reply.assignments.is_empty() && reply.acknowledged.is_empty() && reply.stops.is_empty());
-            if said || request.free_slots == 0 {
-                return Ok(reply);
-            }
-            let woken = tokio::time::timeout_at(wake_at, changed).await.is_ok();
-            if !woken && wake_at == answer_by {
-                return Ok(reply);
-            }
+        let mut state = self.state.lock().await;
+        if !state.is_latest(&request) {
+            return Ok(Looked { reply, ready_at: None, is_latest: false });
         }
+        self.take_back(&mut state, &request).await?;
+        self.renew(&mut state, &request, &mut reply);
+        self.expire(&mut state).await?;
+        self.assign(&mut state, &request, &mut reply).await?;
+        reply.settled = self.is_settled(&state);
+        let ready_at = state.not_before.values().min().copied();
+        Ok(Looked { reply, ready_at, is_latest: true })
+    }
+
+    /// Resolves when something changed since this future was made and enabled.
+    pub fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Ends the run: attempts are told to stop, and nothing of it will be committed.
+    pub fn withdraw(&self, reason: &str) {
+        let _ = self.stopped.set(Failure::new(FailureClass::Cancelled, reason));
+        self.drain();
     }
 
     /// Takes an outcome in. True when the worker need not repeat it.
@@ -416,6 +477,7 @@ impl Coordinator {
             match state.held.get_mut(id) {
                 Some(held) if held.worker == request.worker => {
                     held.lease_expires_at = expires_at;
+                    held.sequence = held.sequence.min(request.sequence);
                     held.progress = *progress;
                 }
                 _ => reply.stops.push(id.0.to_vec().into()),

@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod commit;
+pub mod compaction;
 pub mod driver;
 pub mod lifecycle;
 pub mod plan;

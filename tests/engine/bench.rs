@@ -16,7 +16,7 @@ use baler_common::model::object::ObjectRef;
 use baler_common::model::options::WriteOptions;
 use baler_common::model::outcome::{OutputFile, Receipt};
 use baler_common::runtime::storage::Store;
-use baler_coordinator::driver::{Coordinator, Evidence, Settings};
+use baler_coordinator::driver::{Begun, Coordinator, Evidence, Settings};
 use baler_coordinator::plan::{Plan, PublishMode};
 use baler_coordinator::state::StateStore;
 use baler_coordinator::state::embedded::EmbeddedStore;
@@ -97,7 +97,9 @@ impl Bench {
         let evidence = Arc::new(Receipts(self.target.clone()));
         let plan = self.plan.clone();
         let started =
-            Coordinator::start(leadership, plan, "plan".into(), [0; 32], adopted, evidence, settings).await.unwrap();
+            Coordinator::start(leadership, plan, "plan".into(), [0; 32], Begun::Now(adopted), evidence, settings)
+                .await
+                .unwrap();
         Arc::new(started)
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Style, count, counted, failure_json};
 use crate::args::sizes::show_size;
-use crate::compact::TableResult;
+use baler_coordinator::compaction::TableResult;
 
 /// The result of a table in plain words.
 pub fn text(result: &TableResult, style: Style) -> String {

@@ -221,10 +221,17 @@ async fn the_invariants_hold_over_random_reports_and_lost_answers_of_the_store()
             ..Settings::default()
         };
         let leadership = Leadership::take(store.clone(), "test", seed).await.unwrap();
-        let coordinator =
-            Coordinator::start(leadership, plan(9), "p".into(), [0; 32], vec![], evidence.clone(), settings)
-                .await
-                .unwrap();
+        let coordinator = Coordinator::start(
+            leadership,
+            plan(9),
+            "p".into(),
+            [0; 32],
+            Begun::Now(vec![]),
+            evidence.clone(),
+            settings,
+        )
+        .await
+        .unwrap();
         let mut puppets: [Puppet; 3] = Default::default();
         let mut proved: BTreeMap<JobId, Receipt> = BTreeMap::new();
         let mut turns = 0;

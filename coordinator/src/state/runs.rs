@@ -1,8 +1,12 @@
 //! What is kept of runs and of a table between processes: its stop, and no job records of runs that are over.
 
+use baler_common::model::id::{CompactionId, JobId};
+
 use super::leadership::Leadership;
-use super::records::{Stop, decode_stop, encode_stop};
+use super::records::{Stop, decode_job, decode_run, decode_stop, encode_stop};
 use super::{Change, StateError, StateStore, keys, range_all};
+use crate::lifecycle::job::Job;
+use crate::lifecycle::run::Run;
 
 /// Changes in one transaction at most; etcd takes 128.
 const CHANGES_MAX: usize = 100;
@@ -11,6 +15,32 @@ const CHANGES_MAX: usize = 100;
 pub async fn stop(store: &dyn StateStore) -> Result<Option<Stop>, StateError> {
     let entry = store.get(keys::STOP).await?;
     entry.map(|entry| decode_stop(&entry.key, &entry.value)).transpose()
+}
+
+/// The run that is not closed yet, with its head; `None` when there is none.
+pub async fn active(store: &dyn StateStore) -> Result<Option<(CompactionId, Run)>, StateError> {
+    let Some(entry) = store.get(keys::ACTIVE).await? else { return Ok(None) };
+    let unreadable = |message: &str| StateError::Record { key: entry.key.clone(), message: message.to_owned() };
+    let name = String::from_utf8(entry.value.clone()).map_err(|_| unreadable("is no name of a compaction"))?;
+    let compaction = CompactionId(name);
+    let Some(head) = store.get(&keys::run(&compaction)).await? else { return Ok(None) };
+    let run = decode_run(&head.key, &head.value)?;
+    Ok(Some((compaction, run)))
+}
+
+/// The job records of a run.
+pub async fn jobs(store: &dyn StateStore, compaction: &CompactionId) -> Result<Vec<(JobId, Job)>, StateError> {
+    let prefix = keys::jobs(compaction);
+    let entries = range_all(store, &prefix).await?;
+    entries
+        .iter()
+        .map(|entry| {
+            let number = entry.key.strip_prefix(&prefix).and_then(|text| u32::from_str_radix(text, 16).ok());
+            let message = || "is no number of a job".to_owned();
+            let number = number.ok_or_else(|| StateError::Record { key: entry.key.clone(), message: message() })?;
+            Ok((JobId(number), decode_job(&entry.key, &entry.value)?))
+        })
+        .collect()
 }
 
 /// Stores why the table must not be touched until a person releases it.
@@ -42,8 +72,6 @@ pub async fn forget_jobs(leadership: &Leadership) -> Result<(), StateError> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-
-    use baler_common::model::id::{CompactionId, JobId};
 
     use super::super::simulated::SimulatedStore;
     use super::*;

@@ -413,11 +413,52 @@ impl Stores {
         self.by_alias.insert(store.alias.clone(), store);
     }
 
-    /// The store of this alias; an unknown alias is refused before any I/O.
-    pub fn get(&self, alias: &str) -> Result<&Store, Failure> {
-        self.by_alias
-            .get(alias)
-            .ok_or_else(|| Failure::new(FailureClass::Policy, format!("no store has the alias {alias:?}")))
+    /// Names of the stores.
+    pub fn aliases(&self) -> impl Iterator<Item = &str> {
+        self.by_alias.keys().map(String::as_str)
+    }
+
+    /// The store of this alias. `NAME/FOLDER` is the part of the store `NAME` that lies beneath that folder.
+    ///
+    /// # Errors
+    /// An unknown alias, or a folder that is no relative path, is refused before any I/O.
+    pub fn get(&self, alias: &str) -> Result<Store, Failure> {
+        if let Some(store) = self.by_alias.get(alias) {
+            return Ok(store.clone());
+        }
+        let unknown = || Failure::new(FailureClass::Policy, format!("no store has the alias {alias:?}"));
+        let (name, folder) = alias.split_once('/').ok_or_else(unknown)?;
+        let root = self.by_alias.get(name).ok_or_else(unknown)?;
+        let proper = |part: &str| !part.is_empty() && part != "." && part != "..";
+        if !folder.split('/').all(proper) {
+            return Err(Failure::new(FailureClass::Policy, format!("{alias:?} names no folder of a store")));
+        }
+        root.beneath(alias, folder, false)
+    }
+
+    /// The alias of the folder that `location` names, if it lies in a store of this process, by the longest root. Only
+    /// the roots' own way of writing counts: nothing is resolved.
+    ///
+    /// # Errors
+    /// The location lies in none of the stores.
+    pub fn alias_of(&self, location: &str) -> Result<String, Failure> {
+        let plain = |text: &str| text.strip_prefix("file://").unwrap_or(text).trim_end_matches('/').to_owned();
+        let wanted = plain(location);
+        let within = |store: &Store| {
+            let root = plain(&store.location());
+            let rest = wanted.strip_prefix(&root)?;
+            (rest.is_empty() || rest.starts_with('/')).then(|| (root.len(), rest.trim_start_matches('/').to_owned()))
+        };
+        let found = self.by_alias.values().filter_map(|store| Some((within(store)?, store.alias())));
+        match found.max_by_key(|((length, _), _)| *length) {
+            Some(((_, rest), name)) if rest.is_empty() => Ok(name.to_owned()),
+            Some(((_, rest), name)) => Ok(format!("{name}/{rest}")),
+            None => {
+                let roots: Vec<String> = self.by_alias.values().map(Store::location).collect();
+                let message = format!("it lies in none of the configured stores ({})", roots.join(", "));
+                Err(Failure::new(FailureClass::Policy, message).in_file(location))
+            }
+        }
     }
 
     /// Opens the object that `reference` names.

@@ -1,38 +1,58 @@
-//! `compact`, `plan` and `apply`: from a location to committed tables.
+//! One table from a location to its commit.
 //!
-//! Table after table: pin a snapshot, plan it, adopt what an earlier run has verified already, run the other jobs,
-//! commit, check. Each step can be killed; the same command again goes on from what the destination holds.
+//! Pin a snapshot, plan it, adopt what an earlier run has verified already, let a [`Workforce`] run the other jobs,
+//! commit, check. Each step can be killed; the same compaction again goes on from what the destination holds, and, where
+//! the state store still knows the run and the plan is the same, from its job records: then running attempts go on too.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::audit::AuditTrail;
+use crate::commit::{CommitFailure, CommitRequest, Committed, Milestone, commit};
+use crate::driver::{Begun, Coordinator, Evidence, Settings, Settled};
+use crate::lifecycle::run::RunState;
+use crate::plan::{Plan, PlanOptions, PublishMode, TableSnapshot, runs};
+use crate::receipts::{TableReceipts, adopt};
+use crate::state::leadership::Leadership;
+use crate::state::records::{self, Stop};
+use crate::state::{StateError, runs as state_runs};
+use crate::table::directory::generation;
+use crate::table::directory::lists::{self, Stage};
+use crate::table::directory::publish::{self, VerifiedJob};
+use crate::table::directory::snapshot::{ScanOptions, scan};
+use crate::table::directory::{CONTROL, DirectoryTable, checks, footers, prepared};
+use async_trait::async_trait;
 use baler_common::model::error::{Failure, FailureClass};
-use baler_common::model::id::JobId;
+use baler_common::model::id::{CompactionId, JobId};
 use baler_common::model::job::JobSpec;
 use baler_common::model::object::ObjectRef;
 use baler_common::model::outcome::Receipt;
 use baler_common::runtime::storage::{Store, Stores};
-use baler_coordinator::audit::AuditTrail;
-use baler_coordinator::commit::{CommitFailure, CommitRequest, Committed, Milestone, commit};
-use baler_coordinator::driver::{Coordinator, Evidence, RunProgress, Settings};
-use baler_coordinator::lifecycle::run::RunState;
-use baler_coordinator::plan::{Plan, PlanOptions, PublishMode, TableSnapshot, runs};
-use baler_coordinator::receipts::{TableReceipts, adopt};
-use baler_coordinator::state::embedded::EmbeddedStore;
-use baler_coordinator::state::leadership::Leadership;
-use baler_coordinator::state::records::{self, Stop};
-use baler_coordinator::state::{StateError, StateStore};
-use baler_coordinator::table::directory::generation::{self, hex};
-use baler_coordinator::table::directory::lists::{self, Stage};
-use baler_coordinator::table::directory::publish::{self, VerifiedJob};
-use baler_coordinator::table::directory::snapshot::{ScanOptions, scan};
-use baler_coordinator::table::directory::{CONTROL, DirectoryTable, checks, footers, prepared};
 use baler_proto::convert::job_digest;
 use sha2::{Digest, Sha256};
 
-use crate::request::{new_compaction, now_ms, state_folder};
-use crate::work::{Resources, run_jobs};
+use baler_common::runtime::random::random_u64;
+
+/// A name for a compaction that sorts by time.
+pub fn new_compaction() -> CompactionId {
+    CompactionId(format!("{:012x}-{:08x}", now_ms(), random_u64() as u32))
+}
+
+/// Milliseconds since the epoch.
+pub fn now_ms() -> i64 {
+    let elapsed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    elapsed.map_or(0, |elapsed| i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Who runs the jobs of a compaction.
+#[async_trait]
+pub trait Workforce: Send + Sync {
+    /// Returns when no job is left that could be run.
+    ///
+    /// # Errors
+    /// The workers cannot go on at all.
+    async fn run(&self, coordinator: Arc<Coordinator>, stores: Arc<Stores>) -> Result<Settled, Failure>;
+}
 
 /// Why a table could not be compacted at all.
 #[derive(Debug, thiserror::Error)]
@@ -95,10 +115,7 @@ impl Places {
     }
 
     /// Pins all tables.
-    pub fn scan(
-        &self,
-        root_as: baler_coordinator::table::directory::layout::RootAs,
-    ) -> Result<Vec<TableSnapshot>, Failure> {
+    pub fn scan(&self, root_as: crate::table::directory::layout::RootAs) -> Result<Vec<TableSnapshot>, Failure> {
         scan(&self.source, ScanOptions { root_as, live: self.publish != PublishMode::Destination })
     }
 }
@@ -149,43 +166,33 @@ impl Evidence for CheckedOutputs {
     }
 }
 
-/// The state store of a table: in its control folder on a local disk, else in the user's state folder.
-pub fn state_path(target: &DirectoryTable, given: Option<&PathBuf>) -> PathBuf {
-    match target.store().local_path() {
-        Some(root) => root.join(target.absolute(&format!("{CONTROL}/state.redb"))),
-        None => {
-            let name = hex(&Sha256::digest(target.describe("").as_bytes()).into());
-            state_folder(given).join(&name[..16]).join("state.redb")
-        }
-    }
-}
-
-/// Runs a plan of one table to its commit.
+/// Runs a plan of one table to its commit. `leadership` is over the table's own state.
 pub async fn compact_table(
     places: &Places,
     snapshot: &TableSnapshot,
     plan: Plan,
-    resources: &Resources,
-    state: Option<&PathBuf>,
-    show: impl FnMut(RunProgress),
+    leadership: Leadership,
+    workforce: &dyn Workforce,
+    settings: Settings,
 ) -> Result<TableResult, CompactError> {
     let started = std::time::Instant::now();
     let (source, target) = (places.source_table(snapshot), places.target_table(snapshot));
-    let store: Arc<dyn StateStore> = Arc::new(EmbeddedStore::open(&state_path(&target, state))?);
-    if let Some(stop) = baler_coordinator::state::runs::stop(store.as_ref()).await? {
+    if let Some(stop) = state_runs::stop(leadership.store().as_ref()).await? {
         return Err(CompactError::Stopped { reason: stop.reason });
     }
-    let holder = format!("pid {}", std::process::id());
-    let leadership = Leadership::take(store, &holder, baler_common::runtime::random::random_u64()).await?;
-
+    let (plan, is_resumed) = match resumed(&leadership, &plan).await? {
+        Some(plan) => (plan, true),
+        None => (plan, false),
+    };
     let encoded = records::encode_plan(&plan);
     let plan_digest: [u8; 32] = Sha256::digest(&encoded).into();
     let plan_path = format!("{CONTROL}/plan/{}.plan", plan.compaction);
     let (plan, adopted) = {
         let (target, plan_path) = (target.clone(), plan_path.clone());
         blocking(move || {
-            let adopted = adopt(&plan, &target)?;
-            if adopted.len() < plan.jobs.len() {
+            // The job records of a run that goes on say what is done.
+            let adopted = if is_resumed { Vec::new() } else { adopt(&plan, &target)? };
+            if !is_resumed && adopted.len() < plan.jobs.len() {
                 target.put_new(&plan_path, &encoded)?;
                 lists::record_stage(&target, &plan.table, &plan.compaction.0, Stage::Planned, figures(&plan))?;
             }
@@ -196,13 +203,13 @@ pub async fn compact_table(
     let adopted_count = adopted.len();
     let evidence = Arc::new(CheckedOutputs { receipts: TableReceipts::new(target.clone()), target: target.clone() });
     let adopted_jobs: Vec<JobId> = adopted.iter().map(|(job, _)| *job).collect();
-    let settings = Settings::default();
+    let begun = if is_resumed { Begun::Before } else { Begun::Now(adopted) };
     let coordinator = Arc::new(
-        Coordinator::start(leadership, plan.clone(), plan_path, plan_digest, adopted, evidence, settings).await?,
+        Coordinator::start(leadership, plan.clone(), plan_path, plan_digest, begun, evidence, settings).await?,
     );
     let stores = Arc::new(Stores::new([places.source.clone(), places.target.clone()]));
     let mut audit = AuditTrail::new(plan.clone(), target.clone(), coordinator.events(), adopted_jobs);
-    let settled = run_jobs(coordinator.clone(), stores, resources, show).await?;
+    let settled = workforce.run(coordinator.clone(), stores).await?;
     if let Some(stopped) = settled.stopped {
         return Err(stopped.into());
     }
@@ -270,6 +277,15 @@ pub async fn compact_table(
     }
     let plan = Arc::unwrap_or_clone(plan);
     Ok(TableResult { plan, committed, failed, untouched, adopted: adopted_count, ran, elapsed: started.elapsed() })
+}
+
+/// The plan under the name of the compaction that the state store still holds open for this table, if it is the same
+/// plan, byte for byte.
+async fn resumed(leadership: &Leadership, plan: &Plan) -> Result<Option<Plan>, CompactError> {
+    let Some((compaction, run)) = state_runs::active(leadership.store().as_ref()).await? else { return Ok(None) };
+    let renamed = Plan { compaction, ..plan.clone() };
+    let digest: [u8; 32] = Sha256::digest(records::encode_plan(&renamed)).into();
+    Ok((run.state == RunState::Running && digest == run.plan_sha256).then_some(renamed))
 }
 
 fn figures(plan: &Plan) -> generation::Figures {
