@@ -12,6 +12,7 @@ use baler_coordinator::state::leadership::Leadership;
 use baler_coordinator::state::runs;
 use baler_coordinator::state::{StateError, StateStore};
 use baler_coordinator::table::directory::layout::{RootAs, lay_out};
+use baler_coordinator::table::directory::prepared::controlled_folders;
 use baler_coordinator::table::directory::{CONTROL, DirectoryTable, prepared, swap};
 
 use baler_coordinator::compaction::CompactError;
@@ -62,21 +63,6 @@ fn name_of(location: &str) -> String {
     location.trim_end_matches('/').rsplit('/').next().unwrap_or("table").to_owned()
 }
 
-/// Folders that have a control folder.
-fn controlled_folders<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
-    let folder_of = |path: &'a str| {
-        let mut folder = Vec::new();
-        for part in path.split('/') {
-            if part == CONTROL {
-                return Some(folder.join("/"));
-            }
-            folder.push(part);
-        }
-        None
-    };
-    paths.filter_map(folder_of).collect()
-}
-
 /// The folder for state that the environment names.
 pub fn state_from_environment() -> Option<PathBuf> {
     std::env::var_os("BALER_STATE").map(PathBuf::from)
@@ -108,13 +94,9 @@ pub async fn hold(table: &DirectoryTable, state: Option<&PathBuf>) -> Result<Lea
 /// # Errors
 /// A commit that cannot be finished as it was begun.
 pub async fn finish_interrupted(store: &Store, state: Option<&PathBuf>) -> Result<(), CompactError> {
-    let objects = store.list("")?;
-    for folder in controlled_folders(objects.iter().map(|object| object.path.as_str())) {
-        let table = DirectoryTable::new(store.clone(), &folder);
-        if prepared::pending(&table)?.is_some() {
-            let _leadership = hold(&table, state).await?;
-            prepared::finish(&table)?;
-        }
+    for table in prepared::all_pending(store)? {
+        let _leadership = hold(&table, state).await?;
+        prepared::finish(&table)?;
     }
     Ok(())
 }

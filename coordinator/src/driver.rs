@@ -118,6 +118,8 @@ pub struct Coordinator {
     state: Mutex<State>,
     draining: AtomicBool,
     changed: Notify,
+    /// Somebody else who waits for changes.
+    also: OnceLock<Arc<Notify>>,
     events: broadcast::Sender<Event>,
     /// Why nothing can be made durable any more.
     stopped: OnceLock<Failure>,
@@ -259,6 +261,7 @@ impl Coordinator {
             state: Mutex::new(state),
             draining: AtomicBool::new(false),
             changed: Notify::new(),
+            also: OnceLock::new(),
             events,
             stopped: OnceLock::new(),
             recording: Default::default(),
@@ -281,7 +284,7 @@ impl Coordinator {
     /// Hands out no more jobs; running attempts end as they do.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
-        self.changed.notify_waiters();
+        self.wake();
     }
 
     /// Answers one worker. See the module document.
@@ -336,9 +339,16 @@ impl Coordinator {
         Ok(Looked { reply, ready_at, is_latest: true })
     }
 
-    /// Resolves when something changed since this future was made and enabled.
-    pub fn changed(&self) -> tokio::sync::futures::Notified<'_> {
-        self.changed.notified()
+    /// Wakes `other` too whenever something changes.
+    pub fn also_wake(&self, other: Arc<Notify>) {
+        let _ = self.also.set(other);
+    }
+
+    fn wake(&self) {
+        self.changed.notify_waiters();
+        if let Some(other) = self.also.get() {
+            other.notify_waiters();
+        }
     }
 
     /// Ends the run: attempts are told to stop, and nothing of it will be committed.
@@ -429,7 +439,7 @@ impl Coordinator {
             JobState::Leased => {}
         }
         state.jobs[place] = next;
-        self.changed.notify_waiters();
+        self.wake();
         Ok(())
     }
 
@@ -441,7 +451,7 @@ impl Coordinator {
             Err(error) => {
                 let failure = Failure::new(FailureClass::Policy, error.to_string());
                 let stopped = self.stopped.get_or_init(|| failure).clone();
-                self.changed.notify_waiters();
+                self.wake();
                 Err(stopped)
             }
         }

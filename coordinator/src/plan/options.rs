@@ -99,6 +99,15 @@ impl Dedup {
     }
 }
 
+impl std::fmt::Display for KeyPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.column {
+            Some(column) => write!(f, "{column}={}", self.pattern),
+            None => f.write_str(&self.pattern),
+        }
+    }
+}
+
 impl std::str::FromStr for KeyPattern {
     type Err = Failure;
 

@@ -31,3 +31,24 @@ pub fn jobs(compaction: &CompactionId) -> String {
 pub fn job(compaction: &CompactionId, job: JobId) -> String {
     format!("1/r/{compaction}/j/{:08x}", job.0)
 }
+
+/// What users asked for, as a prefix.
+pub const SUBMISSIONS: &str = "1/c/";
+
+/// A submission.
+pub fn submission(name: &str) -> String {
+    format!("{SUBMISSIONS}{name}")
+}
+
+/// The submission of an idempotency key, by its digest in hex.
+pub fn idempotency(digest: &str) -> String {
+    format!("1/i/{digest}")
+}
+
+/// The states of all tables of a cluster, as a prefix.
+pub const TABLES: &str = "1/t/";
+
+/// The part of the store that holds the state of one table, by the digest of its location in hex.
+pub fn table(digest: &str) -> String {
+    format!("{TABLES}{digest}/")
+}

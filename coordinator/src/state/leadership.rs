@@ -10,6 +10,7 @@ use baler_common::runtime::killpoint::killpoint;
 use baler_proto::state::EpochRecord;
 use prost::Message;
 
+use super::scoped::ScopedStore;
 use super::{Applied, Change, Compare, Entry, StateError, StateStore, keys};
 
 /// How often a transaction whose answer was lost is tried again.
@@ -60,6 +61,12 @@ impl Leadership {
 
     pub fn store(&self) -> &Arc<dyn StateStore> {
         &self.store
+    }
+
+    /// The same right over a part of the store; see [`ScopedStore`].
+    pub fn scoped(&self, prefix: String) -> Self {
+        let store = Arc::new(ScopedStore::new(self.store.clone(), prefix));
+        Self { store, epoch: self.epoch, revision: self.revision }
     }
 
     /// Writes under the fence. A lost answer is resolved by looking at the first value written: values carry a random

@@ -12,6 +12,7 @@ pub mod keys;
 pub mod leadership;
 pub mod records;
 pub mod runs;
+pub mod scoped;
 #[cfg(test)]
 pub mod simulated;
 

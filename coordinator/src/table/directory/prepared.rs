@@ -4,12 +4,15 @@
 //! the remaining moves instead of guessing from what lies where. There is one slot: the next commit starts only after
 //! the one in the slot is finished or given up.
 
+use std::collections::BTreeSet;
+
 use baler_common::model::error::{Failure, FailureClass};
+use baler_common::runtime::storage::Store;
 use serde::{Deserialize, Serialize};
 
-use super::DirectoryTable;
 use super::generation::{self, Generation, hex, identity_from_json, identity_to_json, unhex};
 use super::publish::{Publication, Step, carry_out};
+use super::{CONTROL, DirectoryTable};
 
 /// Where the intention lies.
 pub const PREPARED: &str = "_baler/commit.json";
@@ -70,6 +73,34 @@ pub fn pending(table: &DirectoryTable) -> Result<Option<Publication>, Failure> {
     };
     let newest = generation::numbers(table)?.last().copied().unwrap_or(0);
     Ok((newest < publication.generation.generation).then_some(publication))
+}
+
+/// The tables below a store's root whose commit was begun and not ended.
+pub fn all_pending(store: &Store) -> Result<Vec<DirectoryTable>, Failure> {
+    let objects = store.list("")?;
+    let mut found = Vec::new();
+    for folder in controlled_folders(objects.iter().map(|object| object.path.as_str())) {
+        let table = DirectoryTable::new(store.clone(), &folder);
+        if pending(&table)?.is_some() {
+            found.push(table);
+        }
+    }
+    Ok(found)
+}
+
+/// Folders that have a control folder.
+pub fn controlled_folders<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    let folder_of = |path: &'a str| {
+        let mut folder = Vec::new();
+        for part in path.split('/') {
+            if part == CONTROL {
+                return Some(folder.join("/"));
+            }
+            folder.push(part);
+        }
+        None
+    };
+    paths.filter_map(folder_of).collect()
 }
 
 fn decode(content: &[u8]) -> Result<Option<Publication>, Failure> {
