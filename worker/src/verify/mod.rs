@@ -289,7 +289,7 @@ fn feeds<'a>(
                 }
                 Some((leaf, Feed::Leaf(stored)))
             }
-            None => neighbour(output, own),
+            None => neighbour(output, schema, own, columns),
         };
         found.push(feed);
     }
@@ -297,13 +297,32 @@ fn feeds<'a>(
 }
 
 /// The leaf of the input that shares most of a missing column's path, and the levels of the last node they share.
-fn neighbour<'a>(output: &schema::Leaf, own: &'a CheckSchema) -> Option<(usize, Feed<'a>)> {
-    let shared = |leaf: &schema::Leaf| {
-        leaf.steps.iter().zip(&output.steps).take_while(|(have, want)| have.name == want.name).count()
+///
+/// What a leaf of the input shares is told by the output's leaf that it feeds, node by node, since names can occur twice
+/// in a group; only a leaf that feeds nothing is compared by name.
+fn neighbour<'a>(
+    output: &schema::Leaf,
+    schema: &CheckSchema,
+    own: &'a CheckSchema,
+    columns: &ColumnMap,
+) -> Option<(usize, Feed<'a>)> {
+    let ColumnMap::Leaves(map) = columns else { return None };
+    let mut fed: Vec<Option<&schema::Leaf>> = vec![None; own.leaves.len()];
+    for (leaf, source) in schema.leaves.iter().zip(map) {
+        if let Some(place) = source.and_then(|number| fed.get_mut(number as usize)) {
+            *place = Some(leaf);
+        }
+    }
+    let shared = |number: usize, leaf: &schema::Leaf| match fed[number] {
+        Some(fed) => fed.steps.iter().zip(&output.steps).take_while(|(have, want)| have.place == want.place).count(),
+        None => leaf.steps.iter().zip(&output.steps).take_while(|(have, want)| have.name == want.name).count(),
     };
-    let (number, leaf) =
-        own.leaves.iter().enumerate().max_by_key(|(number, leaf)| (shared(leaf), std::cmp::Reverse(*number)))?;
-    let step = leaf.steps.get(shared(leaf).checked_sub(1)?)?;
+    let (number, leaf) = own
+        .leaves
+        .iter()
+        .enumerate()
+        .max_by_key(|(number, leaf)| (shared(*number, leaf), std::cmp::Reverse(*number)))?;
+    let step = leaf.steps.get(shared(number, leaf).checked_sub(1)?)?;
     Some((number, Feed::Neighbour { leaf, canonical: step.canonical, repetition: step.repetition }))
 }
 
