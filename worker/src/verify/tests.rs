@@ -11,6 +11,10 @@ use parquet::schema::parser::parse_message_type;
 
 use super::*;
 
+mod raw;
+mod stand_in;
+mod windows;
+
 fn context(threads: usize) -> Context {
     Context::new(1 << 30, threads, std::env::temp_dir())
 }

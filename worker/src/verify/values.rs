@@ -4,6 +4,7 @@
 //! All lengths come from the page and are checked against it; a value count is believed only as far as there are bytes
 //! (or, for constant runs, as far as the page header that bounds it).
 
+use baler_common::model::error::{Failure, FailureClass};
 use polars_parquet::parquet::encoding::Encoding;
 use polars_parquet::parquet::encoding::hybrid_rle::HybridRleDecoder;
 use polars_parquet::parquet::schema::types::PhysicalType;
@@ -92,7 +93,7 @@ impl ValueReader<'_> {
     }
 
     /// Holds a page's numbers against the statistics; bytes were when they were hashed.
-    fn check_numbers(&self, values: &PageValues) -> Result<(), String> {
+    pub(super) fn check_numbers(&self, values: &PageValues) -> Result<(), String> {
         match self.bounds.filter(|bounds| bounds.of_numbers()) {
             Some(bounds) if bounds.excludes_any(&values.hashes) => Err(OUTSIDE.into()),
             _ => Ok(()),
@@ -101,6 +102,22 @@ impl ValueReader<'_> {
 
     /// Reads `count` values of a data page.
     pub(super) fn page(
+        &self,
+        encoding: Encoding,
+        data: &[u8],
+        count: usize,
+        dictionary: Option<&Dictionary>,
+        into: &mut PageValues,
+    ) -> Result<(), Failure> {
+        if encoding == Encoding::BitPacked || (encoding == Encoding::Rle && self.physical != PhysicalType::Boolean) {
+            let message = format!("encoding {encoding:?} of {:?} is not supported", self.physical);
+            return Err(Failure::new(FailureClass::Unsupported, message));
+        }
+        let read = self.known(encoding, data, count, dictionary, into);
+        read.map_err(|message| Failure::new(FailureClass::InputCorrupt, message))
+    }
+
+    fn known(
         &self,
         encoding: Encoding,
         data: &[u8],
@@ -259,7 +276,7 @@ impl ValueReader<'_> {
     }
 
     #[inline(always)]
-    fn fixed32(&self, stored: u32) -> [u64; 2] {
+    pub(super) fn fixed32(&self, stored: u32) -> [u64; 2] {
         let hash = match self.form {
             Form::Unsigned32(bits) if bits < 32 => u64::from(stored & ((1 << bits) - 1)),
             Form::Unsigned32(_) => u64::from(stored),
@@ -272,7 +289,7 @@ impl ValueReader<'_> {
     }
 
     #[inline(always)]
-    fn fixed64(&self, stored: u64) -> [u64; 2] {
+    pub(super) fn fixed64(&self, stored: u64) -> [u64; 2] {
         let hash = match self.form {
             Form::Float64 if self.treatment.one_nan && f64::from_bits(stored).is_nan() => f64::NAN.to_bits(),
             Form::DecimalIntWide => return hash_bytes(&i128::from(stored.cast_signed()).to_le_bytes()),
@@ -283,7 +300,7 @@ impl ValueReader<'_> {
     }
 
     #[inline(always)]
-    fn bytes(&self, value: &[u8]) -> Result<[u64; 2], String> {
+    pub(super) fn bytes(&self, value: &[u8]) -> Result<[u64; 2], String> {
         if self.bounds.is_some_and(|bounds| bounds.excludes_bytes(value)) {
             return Err(OUTSIDE.into());
         }
