@@ -14,6 +14,7 @@ use polars_parquet::parquet::page::{CompressedPage, DataPage, DataPageHeader, Di
 use polars_parquet::parquet::read::{PageMetaData, PageReader, decompress};
 
 use super::bounds::Bounds;
+use super::index::PageIndex;
 use super::pages::{self, Budget, Kind, PAGE_BYTES_MAX, Pages};
 use super::rows::{Fold, Start};
 use super::schema::Leaf;
@@ -163,7 +164,11 @@ impl Chunk<'_> {
             physical: stored.physical,
             form: stored.form,
             treatment: self.treatment,
-            bounds: bounds.as_ref(),
+            bounds: [bounds.as_ref(), None],
+        };
+        let index = match self.statistics {
+            Some(_) => PageIndex::read(self.source, self.metadata, stored)?,
+            None => PageIndex::default(),
         };
         let start = self.feed.start(self.output);
         let mut fold = Fold::new(&start, rows);
@@ -197,9 +202,18 @@ impl Chunk<'_> {
             let Page::Data(data) = self.decompressed(&page, scratch)? else {
                 return Err(corrupt("a page is and is not a dictionary").into());
             };
+            let page_bounds = index.bounds(cursor.pages).map_err(corrupt)?;
+            let reader = ValueReader { bounds: narrowed(bounds.as_ref(), page_bounds), ..reader };
+            let rows_before = cursor.rows + fold.begun();
             let view = PageView { page: &data, from: cursor.taken, stored, valued: self.feed.is_valued() };
-            let Folded { until, present } = view.fold(&reader, dictionary.as_ref(), &mut scratch.values, &mut fold)?;
+            let Folded { until, present, begins_row } =
+                view.fold(&reader, dictionary.as_ref(), &mut scratch.values, &mut fold)?;
             self.recycle(scratch, data);
+            index.check_nulls(cursor.pages, slots, present).map_err(corrupt)?;
+            if cursor.taken == 0 {
+                let first_row = begins_row.then_some(rows_before);
+                index.check_place(cursor.pages, page.at, page.stored_bytes(), first_row).map_err(corrupt)?;
+            }
             if until < slots {
                 // The window is full in the middle of this page.
                 (cursor.at, cursor.taken) = (Some(at), until);
@@ -225,6 +239,7 @@ impl Chunk<'_> {
             return Err(corrupt(format!("it has {} rows, its row group {}", cursor.rows, self.rows)).into());
         }
         if last {
+            index.check_end(cursor.pages).map_err(corrupt)?;
             self.check_end(bounds.as_ref(), cursor)?;
         }
         Ok(())
@@ -327,6 +342,15 @@ impl Chunk<'_> {
     }
 }
 
+/// What the values of a page are held against: the narrower of the two bounds where that is enough.
+fn narrowed<'a>(chunk: Option<&'a Bounds>, page: Option<&'a Bounds>) -> [Option<&'a Bounds>; 2] {
+    match (chunk, page) {
+        (Some(chunk), Some(page)) if page.has_limits_of(chunk) => [Some(chunk), None],
+        (Some(chunk), Some(page)) if chunk.covers(page) => [None, Some(page)],
+        both => both.into(),
+    }
+}
+
 fn keep(slot: &mut Vec<u8>, buffer: Vec<u8>) {
     if buffer.capacity() > slot.capacity() {
         *slot = buffer;
@@ -360,6 +384,8 @@ struct Folded {
     until: usize,
     /// Slots of the page that have a value.
     present: usize,
+    /// Whether its first slot begins a row.
+    begins_row: bool,
 }
 
 impl PageView<'_> {
@@ -407,7 +433,8 @@ impl PageView<'_> {
                 fold.nested(from, slots, definitions, repetitions, |at| hashes[at]).map_err(corrupt)?
             }
         };
-        Ok(Folded { until, present })
+        let begins_row = repetitions.as_ref().is_none_or(|levels| levels.first() == Some(&0));
+        Ok(Folded { until, present, begins_row })
     }
 
     /// Definition levels (none where all are the highest), repetition levels (none where there are none), values.

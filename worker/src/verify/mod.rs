@@ -14,6 +14,7 @@ mod fold;
 mod footer;
 mod group;
 mod guard;
+mod index;
 mod pages;
 mod rows;
 mod schema;

@@ -94,7 +94,7 @@ impl Chunk<'_> {
             physical: stored.physical,
             form: stored.form,
             treatment: self.treatment,
-            bounds: bounds.as_ref(),
+            bounds: [bounds.as_ref(), None],
         };
         let file = Arc::new(Windows { source: self.source.clone(), end: range.end, window: Mutex::default() });
         let pages = SerializedPageReader::new(file, own, self.rows, None).map_err(unreadable)?;
@@ -234,7 +234,7 @@ impl Reading<'_, '_> {
         if records != 0 || (all && i64::try_from(self.progress.slots) != Ok(self.chunk.metadata.num_values())) {
             return Err(corrupt("it has other values than its row group's rows"));
         }
-        match self.reader.bounds.and_then(|bounds| bounds.null_count) {
+        match self.reader.bounds[0].and_then(|bounds| bounds.null_count) {
             Some(claimed) if all && claimed != self.progress.nulls => {
                 Err(corrupt(format!("its statistics count {claimed} nulls, it has {}", self.progress.nulls)))
             }

@@ -11,6 +11,7 @@ use parquet::schema::parser::parse_message_type;
 
 use super::*;
 
+mod index;
 mod raw;
 mod stand_in;
 mod windows;

@@ -50,13 +50,6 @@ impl<'a> Structure<'a> {
         }
     }
 
-    pub(super) fn bool(&self, number: i64) -> Option<bool> {
-        match self.field(number)? {
-            Value::Bool(value) => Some(*value),
-            _ => None,
-        }
-    }
-
     pub(super) fn structure(&self, number: i64) -> Option<&Structure<'a>> {
         match self.field(number)? {
             Value::Structure(found) => Some(found),
@@ -199,8 +192,9 @@ mod tests {
         let data = [0x15, 1, 0x11, 0x18, 2, b'a', b'b', 0x19, 0x25, 10, 12, 0x1c, 0x12, 0, 0, 99];
         let (found, length) = Structure::read(&data).expect("a structure");
         assert_eq!(length, data.len() - 1);
-        assert_eq!((found.int(1), found.bool(2), found.ints(4)), (Some(-1), Some(true), Some(vec![5, 6])));
-        assert_eq!(found.structure(5).and_then(|inner| inner.bool(1)), Some(false));
+        assert_eq!((found.int(1), found.ints(4)), (Some(-1), Some(vec![5, 6])));
+        assert_eq!(found.field(2), Some(&Value::Bool(true)));
+        assert_eq!(found.structure(5).and_then(|inner| inner.field(1)), Some(&Value::Bool(false)));
         assert_eq!((found.int(2), found.int(9), found.bools(4)), (None, None, None));
         for cut in 0..length {
             assert_eq!(Structure::read(&data[..cut]), Err(Broken::Cut), "{cut} bytes");

@@ -41,8 +41,8 @@ pub(super) struct ValueReader<'a> {
     pub physical: PhysicalType,
     pub form: Form,
     pub treatment: Treatment,
-    /// Statistics that every value is held against.
-    pub bounds: Option<&'a Bounds>,
+    /// What every value is held against: the chunk's statistics, and the page's bounds.
+    pub bounds: [Option<&'a Bounds>; 2],
 }
 
 /// A chunk's dictionary.
@@ -51,8 +51,26 @@ pub(super) struct Dictionary {
     pub hashes: Vec<[u64; 2]>,
     /// What each value makes of a fresh row, for a column that is not repeated.
     pub folded: Vec<[u64; 2]>,
-    /// Places of values that the statistics exclude; no page may use them.
-    outside: Vec<u32>,
+    /// Values that are ordered as bytes, one after the other, and where each ends.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// For each value whether the chunk's statistics exclude it; empty if they exclude none.
+    outside: Vec<bool>,
+}
+
+impl Dictionary {
+    /// For each value whether `bounds` exclude it; empty if they exclude none. No page may use one that they do.
+    fn outside(&self, bounds: &Bounds) -> Vec<bool> {
+        let found: Vec<bool> = if bounds.of_numbers() {
+            self.hashes.iter().map(|hash| bounds.excludes_number(hash[0])).collect()
+        } else if bounds.of_bytes() {
+            let starts = std::iter::once(&0).chain(&self.ends);
+            starts.zip(&self.ends).map(|(start, end)| bounds.excludes_bytes(&self.bytes[*start..*end])).collect()
+        } else {
+            Vec::new()
+        };
+        if found.contains(&true) { found } else { Vec::new() }
+    }
 }
 
 impl PageValues {
@@ -65,39 +83,41 @@ impl ValueReader<'_> {
     /// Reads a dictionary page.
     pub(super) fn dictionary(&self, data: &[u8], count: usize) -> Result<Dictionary, String> {
         let mut found = Dictionary::default();
-        ValueReader { bounds: None, ..*self }.plain(data, count, &mut found.hashes)?;
-        let Some(bounds) = self.bounds else { return Ok(found) };
-        let excluded = |place: &usize| bounds.excludes_number(found.hashes[*place][0]);
-        let outside: Vec<usize> = match self.physical {
-            _ if bounds.of_numbers() => (0..found.hashes.len()).filter(excluded).collect(),
-            PhysicalType::ByteArray => {
+        ValueReader { bounds: [None; 2], ..*self }.plain(data, count, &mut found.hashes)?;
+        if self.treatment.check_statistics && matches!(self.form, Form::Bytes | Form::Text) {
+            self.keep_bytes(data, count, &mut found)?;
+        }
+        if let Some(bounds) = self.bounds[0] {
+            found.outside = found.outside(bounds);
+        }
+        Ok(found)
+    }
+
+    /// Keeps the values of a dictionary, so that they can be held against the bounds of each page.
+    fn keep_bytes(&self, data: &[u8], count: usize, found: &mut Dictionary) -> Result<(), String> {
+        found.ends.reserve(found.hashes.len());
+        match self.physical {
+            PhysicalType::FixedLenByteArray(width) => {
+                found.bytes = data.get(..width * count).ok_or("its values are cut off")?.to_vec();
+                found.ends.extend((1..=count).map(|place| place * width));
+            }
+            _ => {
                 let mut rest = data;
-                let mut outside = Vec::new();
-                for place in 0..count {
+                for _ in 0..count {
                     let (value, after) = prefixed(rest)?;
-                    if bounds.excludes_bytes(value) {
-                        outside.push(place);
-                    }
+                    found.bytes.extend_from_slice(value);
+                    found.ends.push(found.bytes.len());
                     rest = after;
                 }
-                outside
             }
-            PhysicalType::FixedLenByteArray(width) if width > 0 => {
-                let values = data.chunks_exact(width).take(count).enumerate();
-                values.filter(|(_, value)| bounds.excludes_bytes(value)).map(|(place, _)| place).collect()
-            }
-            _ => Vec::new(),
-        };
-        found.outside = outside.into_iter().filter_map(|place| u32::try_from(place).ok()).collect();
-        Ok(found)
+        }
+        Ok(())
     }
 
     /// Holds a page's numbers against the statistics; bytes were when they were hashed.
     pub(super) fn check_numbers(&self, values: &PageValues) -> Result<(), String> {
-        match self.bounds.filter(|bounds| bounds.of_numbers()) {
-            Some(bounds) if bounds.excludes_any(&values.hashes) => Err(OUTSIDE.into()),
-            _ => Ok(()),
-        }
+        let excluded = |bounds: &&Bounds| bounds.of_numbers() && bounds.excludes_any(&values.hashes);
+        if self.bounds.iter().flatten().any(excluded) { Err(OUTSIDE.into()) } else { Ok(()) }
     }
 
     /// Reads `count` values of a data page.
@@ -138,9 +158,12 @@ impl ValueReader<'_> {
                 if into.indices.iter().any(|index| *index as usize >= known) {
                     return Err(format!("it points beyond its dictionary of {known} values"));
                 }
-                let outside = &dictionary.outside;
-                if !outside.is_empty() && into.indices.iter().any(|index| outside.binary_search(index).is_ok()) {
-                    return Err(OUTSIDE.into());
+                let of_chunk = self.bounds[0].map(|_| &dictionary.outside[..]).unwrap_or_default();
+                let of_page = self.bounds[1].map(|bounds| dictionary.outside(bounds)).unwrap_or_default();
+                for outside in [of_chunk, &of_page] {
+                    if !outside.is_empty() && into.indices.iter().any(|index| outside[*index as usize]) {
+                        return Err(OUTSIDE.into());
+                    }
                 }
             }
             Encoding::Rle if self.physical == PhysicalType::Boolean => {
@@ -301,7 +324,7 @@ impl ValueReader<'_> {
 
     #[inline(always)]
     pub(super) fn bytes(&self, value: &[u8]) -> Result<[u64; 2], String> {
-        if self.bounds.is_some_and(|bounds| bounds.excludes_bytes(value)) {
+        if self.bounds.iter().flatten().any(|bounds| bounds.excludes_bytes(value)) {
             return Err(OUTSIDE.into());
         }
         Ok(match self.form {

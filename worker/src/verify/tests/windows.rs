@@ -13,7 +13,7 @@ const SCHEMA: &str = "message s {
     optional group l (LIST) { repeated group list { optional int32 element; } } }";
 
 /// One row group of `rows` rows, in small pages.
-fn big(rows: usize, version: WriterVersion) -> Vec<u8> {
+pub(super) fn big(rows: usize, version: WriterVersion) -> Vec<u8> {
     let numbers: Vec<i64> = (0..rows as i64).map(|row| row.wrapping_mul(0x9E37_79B9_7F4A_7C15u64 as i64)).collect();
     let present: Vec<i16> = (0..rows).map(|row| i16::from(row % 7 != 3)).collect();
     let doubles: Vec<f64> = (0..rows).filter(|row| row % 7 != 3).map(|row| row as f64 / 3.0).collect();
