@@ -145,9 +145,14 @@ impl Bounds {
         self.numbers.is_some_and(|numbers| numbers.min.is_some() || numbers.max.is_some())
     }
 
-    /// Whether values are hashed as bytes, so that [`Bounds::excludes_bytes`] is to be asked.
-    pub(super) fn of_bytes(&self) -> bool {
-        self.bytes.as_ref().is_some_and(|(min, max)| min.is_some() || max.is_some())
+    /// Minimum and maximum of values that are hashed as bytes.
+    pub(super) fn byte_limits(&self) -> Option<(Option<&[u8]>, Option<&[u8]>)> {
+        self.bytes.as_ref().map(|(min, max)| (min.as_deref(), max.as_deref()))
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_bytes_between(min: &[u8], max: &[u8]) -> Self {
+        Self { numbers: None, bytes: Some((Some(min.to_vec()), Some(max.to_vec()))), null_count: None }
     }
 
     /// Whether the value with this number (as it is hashed) lies outside.

@@ -14,11 +14,12 @@ use polars_parquet::parquet::page::{CompressedPage, DataPage, DataPageHeader, Di
 use polars_parquet::parquet::read::{PageMetaData, PageReader, decompress};
 
 use super::bounds::Bounds;
+use super::dictionary::Dictionary;
 use super::index::PageIndex;
 use super::pages::{self, Budget, Kind, PAGE_BYTES_MAX, Pages};
 use super::rows::{Fold, Start};
 use super::schema::Leaf;
-use super::values::{Dictionary, PageValues, Treatment, ValueReader, hybrid};
+use super::values::{PageValues, Treatment, ValueReader, hybrid};
 use crate::context::Context;
 use crate::fingerprint::{mix, mix_all};
 

@@ -10,6 +10,7 @@
 
 mod bounds;
 mod crc;
+mod dictionary;
 mod fold;
 mod footer;
 mod group;

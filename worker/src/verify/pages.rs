@@ -160,7 +160,7 @@ impl<'a> Pages<'a> {
             let left = self.range.end - at;
             let held = self.hold(1)?;
             match Structure::read(held) {
-                Ok((header, length)) => break (Head::new(&header), length),
+                Ok((header, length)) => break (Head::read(&header), length),
                 Err(Broken::Cut) if (held.len() as u64) < left.min(HEADER_BYTES_MAX) => {
                     wanted = wanted.max(held.len() as u64 * 2).min(left);
                     self.hold(wanted)?;
@@ -237,7 +237,7 @@ impl<'a> Pages<'a> {
 }
 
 impl Head {
-    fn new(header: &Structure<'_>) -> Result<Header, String> {
+    fn read(header: &Structure<'_>) -> Result<Header, String> {
         let size = |value: Option<i64>, what: &str| {
             let size = value.and_then(|value| usize::try_from(value).ok()).filter(|size| *size <= i32::MAX as usize);
             size.ok_or_else(|| format!("its header has no possible {what}"))

@@ -10,6 +10,7 @@ use polars_parquet::parquet::encoding::hybrid_rle::HybridRleDecoder;
 use polars_parquet::parquet::schema::types::PhysicalType;
 
 use super::bounds::Bounds;
+use super::dictionary::{Dictionary, Words};
 use super::schema::Form;
 use crate::fingerprint::hash_bytes;
 
@@ -45,34 +46,6 @@ pub(super) struct ValueReader<'a> {
     pub bounds: [Option<&'a Bounds>; 2],
 }
 
-/// A chunk's dictionary.
-#[derive(Debug, Default)]
-pub(super) struct Dictionary {
-    pub hashes: Vec<[u64; 2]>,
-    /// What each value makes of a fresh row, for a column that is not repeated.
-    pub folded: Vec<[u64; 2]>,
-    /// Values that are ordered as bytes, one after the other, and where each ends.
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-    /// For each value whether the chunk's statistics exclude it; empty if they exclude none.
-    outside: Vec<bool>,
-}
-
-impl Dictionary {
-    /// For each value whether `bounds` exclude it; empty if they exclude none. No page may use one that they do.
-    fn outside(&self, bounds: &Bounds) -> Vec<bool> {
-        let found: Vec<bool> = if bounds.of_numbers() {
-            self.hashes.iter().map(|hash| bounds.excludes_number(hash[0])).collect()
-        } else if bounds.of_bytes() {
-            let starts = std::iter::once(&0).chain(&self.ends);
-            starts.zip(&self.ends).map(|(start, end)| bounds.excludes_bytes(&self.bytes[*start..*end])).collect()
-        } else {
-            Vec::new()
-        };
-        if found.contains(&true) { found } else { Vec::new() }
-    }
-}
-
 impl PageValues {
     pub(super) fn len(&self) -> usize {
         if self.indexed { self.indices.len() } else { self.hashes.len() }
@@ -85,33 +58,29 @@ impl ValueReader<'_> {
         let mut found = Dictionary::default();
         ValueReader { bounds: [None; 2], ..*self }.plain(data, count, &mut found.hashes)?;
         if self.treatment.check_statistics && matches!(self.form, Form::Bytes | Form::Text) {
-            self.keep_bytes(data, count, &mut found)?;
+            found.words = self.words(data, count)?;
         }
         if let Some(bounds) = self.bounds[0] {
-            found.outside = found.outside(bounds);
+            found.outside = found.excluded_by(bounds);
         }
         Ok(found)
     }
 
-    /// Keeps the values of a dictionary, so that they can be held against the bounds of each page.
-    fn keep_bytes(&self, data: &[u8], count: usize, found: &mut Dictionary) -> Result<(), String> {
-        found.ends.reserve(found.hashes.len());
-        match self.physical {
-            PhysicalType::FixedLenByteArray(width) => {
-                found.bytes = data.get(..width * count).ok_or("its values are cut off")?.to_vec();
-                found.ends.extend((1..=count).map(|place| place * width));
-            }
-            _ => {
-                let mut rest = data;
-                for _ in 0..count {
-                    let (value, after) = prefixed(rest)?;
-                    found.bytes.extend_from_slice(value);
-                    found.ends.push(found.bytes.len());
-                    rest = after;
+    /// The values of a dictionary page, so that they can be held against the bounds of each page.
+    fn words(&self, data: &[u8], count: usize) -> Result<Words, String> {
+        let mut found = Vec::with_capacity(count.min(data.len()));
+        let mut rest = data;
+        for _ in 0..count {
+            let (value, after) = match self.physical {
+                PhysicalType::FixedLenByteArray(width) => {
+                    rest.split_at_checked(width).ok_or("its values are cut off")?
                 }
-            }
+                _ => prefixed(rest)?,
+            };
+            found.push(value);
+            rest = after;
         }
-        Ok(())
+        Ok(Words::new(found.into_iter()))
     }
 
     /// Holds a page's numbers against the statistics; bytes were when they were hashed.
@@ -159,7 +128,7 @@ impl ValueReader<'_> {
                     return Err(format!("it points beyond its dictionary of {known} values"));
                 }
                 let of_chunk = self.bounds[0].map(|_| &dictionary.outside[..]).unwrap_or_default();
-                let of_page = self.bounds[1].map(|bounds| dictionary.outside(bounds)).unwrap_or_default();
+                let of_page = self.bounds[1].map(|bounds| dictionary.excluded_by(bounds)).unwrap_or_default();
                 for outside in [of_chunk, &of_page] {
                     if !outside.is_empty() && into.indices.iter().any(|index| outside[*index as usize]) {
                         return Err(OUTSIDE.into());
