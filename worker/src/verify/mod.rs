@@ -189,6 +189,11 @@ pub fn check_object(
         let message = "the stored file has another schema than the job";
         return Err(Failure::new(FailureClass::FingerprintMismatch, message).in_file(source.name()));
     }
+    let rows = metadata.row_groups.iter().try_fold(0usize, |sum, group| sum.checked_add(group.num_rows()));
+    if rows != Some(metadata.num_rows) {
+        let message = format!("its footer has {} rows, its row groups have others", metadata.num_rows);
+        return Err(Failure::new(FailureClass::InputCorrupt, message).in_file(source.name()));
+    }
     let feeds = feeds(schema, schema, &ColumnMap::Same)?;
     let mut starts = Vec::with_capacity(metadata.row_groups.len());
     let mut position = first_position;

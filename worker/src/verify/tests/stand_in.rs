@@ -1,10 +1,14 @@
 //! What polars-parquet reads and what it does not, and how far parquet-rs may stand in.
 
+use baler_common::model::id::{AttemptId, CompactionId, Epoch, JobId};
+use baler_common::model::job::{Assignment, JobSpec, RowMode};
+use baler_common::model::options::WriteOptions;
 use parquet::basic::{Compression, Encoding};
 use parquet::data_type::{FixedLenByteArray, FixedLenByteArrayType};
 
 use super::raw::{RawPage, raw_file};
 use super::*;
+use crate::attempt::run_attempt;
 use crate::verify::crc::crc32;
 
 const SCHEMA: &str = "message s { required int32 a; }";
@@ -53,6 +57,46 @@ fn pages_that_only_parquet_rs_reads_are_read_by_it_and_the_receipt_says_so() {
         assert_eq!(found.fingerprint, plain.fingerprint, "{codec}");
         assert_eq!(found.verified_by, "polars-parquet 0.55.2; a: parquet-rs 60.1.0 (shared: page reader)", "{codec}");
     }
+}
+
+#[test]
+fn the_receipt_of_a_job_names_the_stand_in() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = |name: &str| {
+        let path = folder.path().join(name);
+        Store::open(name, path.to_str().expect("UTF-8"), true).expect("opened")
+    };
+    let (source, target) = (at("source"), at("target"));
+    let bytes = ints(&(0..1000).collect::<Vec<i32>>());
+    let content = raw_file(SCHEMA, Compression::LZ4, 1000, &[page(1000, bytes.len(), lz4_file(&bytes))]);
+    source.put("0.parquet", &content).expect("put");
+    let info = source.head("0.parquet").expect("an answer").expect("it exists");
+    let object = ObjectRef::new("source", "0.parquet");
+    let (bytes, identity, columns) = (info.bytes, info.identity, ColumnMap::Same);
+    let input = InputFile { object, bytes, rows: 1000, identity, first_chunk: 0, last_chunk: 0, columns };
+    let spec = JobSpec {
+        job: JobId(0),
+        table: "t".to_owned(),
+        key: "all".to_owned(),
+        mode: RowMode::Copy,
+        inputs: vec![input],
+        output_path: "chunks-0000-0000.parquet".to_owned(),
+        staging: ObjectRef::new("target", "staging"),
+        schema: file(SCHEMA, &[]),
+        options: WriteOptions::default(),
+        memory_millibytes_per_row: 4_000,
+        target_bytes: 1 << 30,
+        key_values: Vec::new(),
+    };
+    let assignment =
+        Assignment { compaction: CompactionId("test".to_owned()), epoch: Epoch(1), attempt: AttemptId([0; 8]), spec };
+    let stores = Arc::new(Stores::new([source, target]));
+    let receipt = run_attempt(&stores, &assignment, &context(2)).expect("a receipt");
+    assert_eq!(receipt.expected, receipt.stored);
+    assert_eq!(
+        receipt.verified_by,
+        "polars-parquet 0.55.2; a: parquet-rs 60.1.0 (shared: page reader); polars-parquet 0.55.2"
+    );
 }
 
 #[test]

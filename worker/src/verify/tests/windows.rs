@@ -87,17 +87,47 @@ fn a_row_group_in_windows_has_the_fingerprint_of_the_whole() {
 }
 
 #[test]
-fn rows_that_a_window_misses_are_found() {
-    let mut content = big(40_961, WriterVersion::PARQUET_1_0);
-    let whole = fingerprint(content.clone());
-    // A byte of the ninth window of the first column, which is stored as it is: snappy does not shorten it.
-    let at = 9 * 4_096 * 8;
-    content[at] ^= 1;
-    let source = Source::from_bytes("file", content.into());
-    match check_stored(&source, &Context::new(0, 1, std::env::temp_dir())) {
-        Ok(found) => assert_ne!(found.fingerprint, whole),
-        Err(failure) => assert_eq!(failure.class, FailureClass::InputCorrupt),
+fn a_flipped_bit_is_found_in_windows_as_in_the_whole() {
+    let whole = big(9_000, WriterVersion::PARQUET_1_0);
+    let before = fingerprint(whole.clone());
+    let footer = u32::from_le_bytes(whole[whole.len() - 8..whole.len() - 4].try_into().expect("four bytes")) as usize;
+    let pages = 4..whole.len() - 8 - footer;
+    let (mut refused, mut differ) = (0, 0);
+    for at in pages.step_by(1_009) {
+        let mut content = whole.clone();
+        content[at] ^= 1 << (at % 8);
+        let source = Source::from_bytes("file", content.into());
+        let [whole, windows] =
+            [8 << 30, 0].map(|memory| check_stored(&source, &Context::new(memory, 1, std::env::temp_dir())));
+        match (whole, windows) {
+            (Ok(whole), Ok(windows)) => {
+                assert_eq!(whole, windows, "byte {at}");
+                differ += usize::from(whole.fingerprint != before);
+            }
+            (Err(whole), Err(windows)) => {
+                assert_eq!(whole.column, windows.column, "byte {at}: {whole}, {windows}");
+                refused += 1;
+            }
+            (whole, windows) => panic!("byte {at}: {whole:?}, {windows:?}"),
+        }
     }
+    assert!(refused > 20 && differ + refused > 50, "{refused} refused, {differ} differ");
+}
+
+#[test]
+fn a_footer_whose_rows_are_not_those_of_its_row_groups_is_refused() {
+    let sound = raw_file(
+        "message s { required int32 a; }",
+        Compression::UNCOMPRESSED,
+        100,
+        &[RawPage::plain(100, vec![7; 400])],
+    );
+    // Field 3 of the footer, 100 rows, before the list of row groups.
+    let at = sound.windows(5).rposition(|bytes| bytes == [0x16, 0xc8, 0x01, 0x19, 0x1c]).expect("the rows");
+    let mut content = sound;
+    content[at + 1] += 2;
+    let failure = stored(content).expect_err("101 rows");
+    assert_eq!(failure.message, "its footer has 101 rows, its row groups have others");
 }
 
 #[test]
