@@ -6,6 +6,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 
 use super::*;
 use crate::verify::crc::crc32;
+use crate::write::column_orders::settle_column_orders;
 
 /// A data page (version 1) of plain values as it is stored.
 pub(super) struct RawPage {
@@ -85,5 +86,6 @@ pub(super) fn raw_file(schema: &str, codec: Compression, rows: u64, pages: &[Raw
     group.append_column(&bytes::Bytes::from(chunk), close).expect("appended");
     group.close().expect("closed");
     writer.close().expect("closed");
+    settle_column_orders(&mut content, 1);
     content
 }

@@ -60,6 +60,37 @@ fn pages_that_only_parquet_rs_reads_are_read_by_it_and_the_receipt_says_so() {
 }
 
 #[test]
+fn a_stand_in_reads_lists_texts_and_the_levels_beside_a_missing_column() {
+    // Rows [7, null], [], null: repetition levels 0 1 0 0, definition levels 3 2 1 0, one value.
+    let lists = [vec![2, 0, 0, 0, 3, 0x02], vec![3, 0, 0, 0, 3, 0x1b, 0], ints(&[7])].concat();
+    let texts = [3u32.to_le_bytes().to_vec(), b"abc".to_vec(), vec![0; 4]].concat();
+    let list = "message s { optional group l (LIST) { repeated group list { optional int32 element; } } }";
+    for (schema, content, rows, slots) in [
+        (list, lists, 3, 4),
+        ("message s { required binary a (STRING); }", texts, 2, 2),
+        ("message s { required double a; }", (-0.0f64).to_le_bytes().repeat(2), 2, 2),
+        ("message s { required int96 a; }", (0..24).collect(), 2, 2),
+        ("message s { required fixed_len_byte_array(2) a (FLOAT16); }", vec![0, 0x80, 1, 0x7e], 2, 2),
+        ("message s { required boolean a; }", vec![0b01], 2, 2),
+    ] {
+        let plain = raw_file(schema, Compression::UNCOMPRESSED, rows, &[RawPage::plain(slots, content.clone())]);
+        let early = raw_file(schema, Compression::LZ4, rows, &[page(slots, content.len(), lz4_file(&content))]);
+        let found = stored(early).expect(schema);
+        assert_eq!(found.fingerprint, fingerprint(plain), "{schema}");
+        assert!(found.verified_by.contains("parquet-rs"), "{schema}");
+    }
+    // A nullable group of which the input lacks a field: its nulls are told by the field that is there.
+    let group = "message s { optional group g { required int32 a; } }";
+    let output = "message s { optional group g { required int32 a; optional int32 b; } }";
+    let content = [vec![2, 0, 0, 0, 3, 0b101], ints(&[1, 3])].concat();
+    let input = raw_file(group, Compression::LZ4, 3, &[page(3, content.len(), lz4_file(&content))]);
+    let levels: &[i16] = &[1, 0, 1];
+    let whole = file(output, &[&[(Column::Int(&[1, 3]), Some(levels), None), (Column::Int(&[]), Some(levels), None)]]);
+    let map = ColumnMap::Leaves(vec![Some(0), None]);
+    assert_eq!(checked(&whole, &[(input, 3, map)], None), Ok(fingerprint(whole)));
+}
+
+#[test]
 fn the_receipt_of_a_job_names_the_stand_in() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let at = |name: &str| {
