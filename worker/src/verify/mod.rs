@@ -2,45 +2,54 @@
 //!
 //! Footers, pages, codecs and levels are read with polars-parquet, values by `values`; nothing of it is used by the side
 //! that feeds the writer (the compression libraries are shared). No row and no array is assembled: each leaf is folded
-//! into one pair of sums per row of a row group, and a dictionary's values are hashed once.
+//! into one pair of sums per row, and a dictionary's values are hashed once.
 //!
 //! Row groups are independent pieces: their positions in the output follow from footers and mask, so they are folded on
-//! as many threads as the attempt has, in any order.
+//! as many threads as the attempt has, in any order. A row group is folded in windows of rows, so that its size does not
+//! matter. A column that polars-parquet does not support is read by `second`, and the result says so.
 
 mod bounds;
+mod crc;
+mod dictionary;
 mod fold;
 mod footer;
+mod group;
 mod guard;
+mod index;
+mod pages;
+mod rows;
 mod schema;
+mod second;
+mod thrift;
 mod values;
 
 #[cfg(test)]
 mod tests;
 
-use std::panic::AssertUnwindSafe;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use baler_common::model::error::{Failure, FailureClass};
 use baler_common::model::fingerprint::Fingerprint;
 use baler_common::model::job::ColumnMap;
 use baler_common::runtime::storage::Source;
-use polars_parquet::parquet::metadata::FileMetadata;
 
 use crate::context::Context;
 use crate::fingerprint::{add_row, add_rows};
 use crate::mask::RowMask;
 use crate::read::inputs::Inputs;
-use fold::{Feed, Scratch, fold_absent, fold_chunk};
+use fold::{Feed, Scratch};
+use group::FileCheck;
+use pages::{Budget, THREAD_BYTES_MIN};
 pub use schema::CheckSchema;
 use values::Treatment;
 
 /// Name and version of the decoder, as receipts carry it.
 pub const DECODER: &str = "polars-parquet 0.55.2";
 
-/// Bytes that the sums of a row group's rows may always take; beyond that the attempt's memory is the limit. A footer
-/// can claim any number of rows.
-const SUMS_BYTES_FREE: u64 = 256 << 20;
+/// Most columns that a receipt names as read by the second decoder.
+const STAND_INS_NAMED_MAX: usize = 16;
 
 /// What a check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +59,15 @@ pub struct Checked {
     pub row_groups: u32,
     /// The decoder that read the rows, and columns that another one had to check.
     pub verified_by: String,
+}
+
+/// A part of what is checked, folded.
+#[derive(Debug, Default)]
+struct Piece {
+    fingerprint: Fingerprint,
+    row_groups: u32,
+    /// Columns that the second decoder read.
+    stand_ins: Vec<String>,
 }
 
 /// Fingerprint of all inputs concatenated. Rows outside the mask are left out: positions count kept rows only.
@@ -71,9 +89,9 @@ pub fn check_inputs(
         position += kept;
     }
     let treatment = Treatment { check_text: true, ..Treatment::default() };
-    let pieces = in_pieces(inputs.len(), context, |input, scratch| {
+    let pieces = in_pieces(inputs.len(), context, |input, budget, scratch| {
         let (first, position) = starts[input];
-        check_input(inputs, input, schema, mask, first, position, treatment, scratch, context)
+        check_input(inputs, input, schema, mask, first, position, treatment, budget, scratch, context)
     })?;
     Ok(total(pieces))
 }
@@ -87,44 +105,47 @@ fn check_input(
     mut first: u64,
     mut position: u64,
     treatment: Treatment,
+    budget: Budget,
     scratch: &mut Scratch,
     context: &Context,
-) -> Result<(Fingerprint, u32), Failure> {
+) -> Result<Piece, Failure> {
     let mut fingerprint = Fingerprint::default();
-    let mut row_groups = 0;
-    each_row_group(inputs, input, schema, treatment, scratch, context, &mut |rows| {
-        match mask {
-            None => {
-                add_rows(&mut fingerprint, rows, position);
-                position += rows.len() as u64;
-                first += rows.len() as u64;
-            }
-            Some(mask) => {
-                for row in rows {
-                    if mask.keeps(first) {
-                        add_row(&mut fingerprint, *row, position);
-                        position += 1;
+    let (row_groups, stand_ins) =
+        each_window(inputs, input, schema, treatment, budget, scratch, context, &mut |rows| {
+            match mask {
+                None => {
+                    add_rows(&mut fingerprint, rows, position);
+                    position += rows.len() as u64;
+                    first += rows.len() as u64;
+                }
+                Some(mask) => {
+                    for row in rows {
+                        if mask.keeps(first) {
+                            add_row(&mut fingerprint, *row, position);
+                            position += 1;
+                        }
+                        first += 1;
                     }
-                    first += 1;
                 }
             }
-        }
-        row_groups += 1;
-        Ok(())
-    })?;
-    Ok((fingerprint, row_groups))
+            Ok(())
+        })?;
+    Ok(Piece { fingerprint, row_groups, stand_ins })
 }
 
-/// Folds the row groups of one input and hands over each one's rows.
-fn each_row_group(
+/// Folds the row groups of one input and hands over the sums of its rows, in order. Answers how many row groups there
+/// are, and which columns the second decoder read.
+#[allow(clippy::too_many_arguments)]
+fn each_window(
     inputs: &Inputs,
     input: usize,
     schema: &CheckSchema,
     treatment: Treatment,
+    budget: Budget,
     scratch: &mut Scratch,
     context: &Context,
     take: &mut dyn FnMut(&[[u64; 2]]) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+) -> Result<(u32, Vec<String>), Failure> {
     let source = inputs.source(input)?;
     let file = inputs.file(input);
     let metadata = footer::read_footer(&source)?;
@@ -135,13 +156,21 @@ fn each_row_group(
         let message = format!("its footer has {} rows, {} were planned", metadata.num_rows, file.rows);
         return Err(Failure::new(FailureClass::InputCorrupt, message).in_file(source.name()));
     }
-    let mut sums = std::mem::take(&mut scratch.sums);
+    let check = FileCheck {
+        source: &source,
+        metadata: &metadata,
+        schema,
+        feeds: &feeds,
+        treatment,
+        budget,
+        context,
+        stand_ins: Mutex::default(),
+        second: OnceLock::new(),
+    };
     for group in 0..metadata.row_groups.len() {
-        fold_group(&source, &metadata, group, schema, &feeds, treatment, &mut sums, scratch, context)?;
-        take(&sums)?;
+        check.fold_group(group, scratch, take)?;
     }
-    scratch.sums = sums;
-    Ok(())
+    Ok((metadata.row_groups.len() as u32, check.stand_ins()))
 }
 
 /// Fingerprint of one stored object whose first row has `first_position` in the output's order. The object's schema must
@@ -160,6 +189,11 @@ pub fn check_object(
         let message = "the stored file has another schema than the job";
         return Err(Failure::new(FailureClass::FingerprintMismatch, message).in_file(source.name()));
     }
+    let rows = metadata.row_groups.iter().try_fold(0usize, |sum, group| sum.checked_add(group.num_rows()));
+    if rows != Some(metadata.num_rows) {
+        let message = format!("its footer has {} rows, its row groups have others", metadata.num_rows);
+        return Err(Failure::new(FailureClass::InputCorrupt, message).in_file(source.name()));
+    }
     let feeds = feeds(schema, schema, &ColumnMap::Same)?;
     let mut starts = Vec::with_capacity(metadata.row_groups.len());
     let mut position = first_position;
@@ -167,15 +201,28 @@ pub fn check_object(
         starts.push(position);
         position = position.saturating_add(group.num_rows() as u64);
     }
-    let pieces = in_pieces(metadata.row_groups.len(), context, |group, scratch| {
-        let mut sums = std::mem::take(&mut scratch.sums);
-        let treatment = Treatment { check_statistics: true, ..Treatment::default() };
-        fold_group(source, &metadata, group, schema, &feeds, treatment, &mut sums, scratch, context)?;
-        let mut fingerprint = Fingerprint::default();
-        add_rows(&mut fingerprint, &sums, starts[group]);
-        scratch.sums = sums;
-        Ok((fingerprint, 1))
+    let check = FileCheck {
+        source,
+        metadata: &metadata,
+        schema,
+        feeds: &feeds,
+        treatment: Treatment { check_statistics: true, ..Treatment::default() },
+        budget: Budget::new(context, pieces_at_once(metadata.row_groups.len(), context)),
+        context,
+        stand_ins: Mutex::default(),
+        second: OnceLock::new(),
+    };
+    let mut pieces = in_pieces(metadata.row_groups.len(), context, |group, _, scratch| {
+        let mut piece = Piece { row_groups: 1, ..Piece::default() };
+        let mut position = starts[group];
+        check.fold_group(group, scratch, &mut |rows| {
+            add_rows(&mut piece.fingerprint, rows, position);
+            position = position.saturating_add(rows.len() as u64);
+            Ok(())
+        })?;
+        Ok(piece)
     })?;
+    pieces.push(Piece { stand_ins: check.stand_ins(), ..Piece::default() });
     Ok(total(pieces))
 }
 
@@ -206,56 +253,10 @@ pub fn row_hashes(
 ) -> Result<(), Failure> {
     let treatment = Treatment { one_nan: true, check_text: true, check_statistics: false };
     let mut scratch = Scratch::new();
+    let budget = Budget::new(context, 1);
     for input in 0..inputs.len() {
-        each_row_group(inputs, input, schema, treatment, &mut scratch, context, sink)?;
+        each_window(inputs, input, schema, treatment, budget, &mut scratch, context, sink)?;
     }
-    Ok(())
-}
-
-/// Folds all leaves of one row group into `sums`.
-#[allow(clippy::too_many_arguments)]
-fn fold_group(
-    source: &Source,
-    metadata: &FileMetadata,
-    group: usize,
-    schema: &CheckSchema,
-    feeds: &[Option<(usize, Feed<'_>)>],
-    treatment: Treatment,
-    sums: &mut Vec<[u64; 2]>,
-    scratch: &mut Scratch,
-    context: &Context,
-) -> Result<(), Failure> {
-    let statistics = treatment.check_statistics.then(|| metadata.footer_buf.as_ref());
-    let group = &metadata.row_groups[group];
-    let wanted = group.num_rows() as u64;
-    if wanted.saturating_mul(16) > context.memory_bytes.max(SUMS_BYTES_FREE) {
-        let message = format!("a row group of {wanted} rows takes more memory to check than the attempt has");
-        return Err(Failure::new(FailureClass::Policy, message).in_file(source.name()));
-    }
-    sums.clear();
-    sums.resize(group.num_rows(), [0; 2]);
-    for (output, feed) in schema.leaves.iter().zip(feeds) {
-        let Some((chunk, feed)) = feed else {
-            fold_absent(output, sums);
-            continue;
-        };
-        let named = |failure: Failure| failure.in_column(output.path.as_str()).in_file(source.name());
-        let chunk = group
-            .parquet_columns()
-            .get(*chunk)
-            .ok_or_else(|| named(Failure::new(FailureClass::InputCorrupt, "the row group has no such column chunk")))?;
-        let folded = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            fold_chunk(source, chunk, output, feed, treatment, statistics, sums, scratch, context)
-        }));
-        match folded {
-            Ok(folded) => folded.map_err(named)?,
-            Err(_) => {
-                *scratch = Scratch::new();
-                return Err(named(Failure::new(FailureClass::InputCorrupt, "the checking decoder cannot read it")));
-            }
-        }
-    }
-    context.count_verified(group.num_rows() as u64);
     Ok(())
 }
 
@@ -289,7 +290,7 @@ fn feeds<'a>(
                 }
                 Some((leaf, Feed::Leaf(stored)))
             }
-            None => neighbour(output, own),
+            None => neighbour(output, schema, own, columns),
         };
         found.push(feed);
     }
@@ -297,26 +298,52 @@ fn feeds<'a>(
 }
 
 /// The leaf of the input that shares most of a missing column's path, and the levels of the last node they share.
-fn neighbour<'a>(output: &schema::Leaf, own: &'a CheckSchema) -> Option<(usize, Feed<'a>)> {
-    let shared = |leaf: &schema::Leaf| {
-        leaf.steps.iter().zip(&output.steps).take_while(|(have, want)| have.name == want.name).count()
+///
+/// What a leaf of the input shares is told by the output's leaf that it feeds, node by node, since names can occur twice
+/// in a group; only a leaf that feeds nothing is compared by name.
+fn neighbour<'a>(
+    output: &schema::Leaf,
+    schema: &CheckSchema,
+    own: &'a CheckSchema,
+    columns: &ColumnMap,
+) -> Option<(usize, Feed<'a>)> {
+    let ColumnMap::Leaves(map) = columns else { return None };
+    let mut fed: Vec<Option<&schema::Leaf>> = vec![None; own.leaves.len()];
+    for (leaf, source) in schema.leaves.iter().zip(map) {
+        if let Some(place) = source.and_then(|number| fed.get_mut(number as usize)) {
+            *place = Some(leaf);
+        }
+    }
+    let shared = |number: usize, leaf: &schema::Leaf| match fed[number] {
+        Some(fed) => fed.steps.iter().zip(&output.steps).take_while(|(have, want)| have.place == want.place).count(),
+        None => leaf.steps.iter().zip(&output.steps).take_while(|(have, want)| have.name == want.name).count(),
     };
-    let (number, leaf) =
-        own.leaves.iter().enumerate().max_by_key(|(number, leaf)| (shared(leaf), std::cmp::Reverse(*number)))?;
-    let step = leaf.steps.get(shared(leaf).checked_sub(1)?)?;
+    let (number, leaf) = own
+        .leaves
+        .iter()
+        .enumerate()
+        .max_by_key(|(number, leaf)| (shared(*number, leaf), std::cmp::Reverse(*number)))?;
+    let step = leaf.steps.get(shared(number, leaf).checked_sub(1)?)?;
     Some((number, Feed::Neighbour { leaf, canonical: step.canonical, repetition: step.repetition }))
+}
+
+/// How many pieces are folded at once: as many as there are threads and memory for.
+fn pieces_at_once(count: usize, context: &Context) -> usize {
+    let fed = usize::try_from(context.memory_bytes / (2 * THREAD_BYTES_MIN)).unwrap_or(usize::MAX);
+    context.threads.min(count).min(fed).max(1)
 }
 
 /// Runs `fold` for every piece, on the attempt's threads. The first failure by piece number wins.
 fn in_pieces(
     count: usize,
     context: &Context,
-    fold: impl Fn(usize, &mut Scratch) -> Result<(Fingerprint, u32), Failure> + Sync,
-) -> Result<Vec<(Fingerprint, u32)>, Failure> {
-    let threads = context.threads.min(count);
-    if threads <= 1 {
+    fold: impl Fn(usize, Budget, &mut Scratch) -> Result<Piece, Failure> + Sync,
+) -> Result<Vec<Piece>, Failure> {
+    let threads = pieces_at_once(count, context);
+    let budget = Budget::new(context, threads);
+    if threads == 1 {
         let mut scratch = Scratch::new();
-        return (0..count).map(|piece| fold(piece, &mut scratch)).collect();
+        return (0..count).map(|piece| fold(piece, budget, &mut scratch)).collect();
     }
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
@@ -330,7 +357,7 @@ fn in_pieces(
                     if piece >= count {
                         break;
                     }
-                    let result = fold(piece, &mut scratch);
+                    let result = fold(piece, budget, &mut scratch);
                     if result.is_err() {
                         failed.store(true, Ordering::Relaxed);
                     }
@@ -344,12 +371,27 @@ fn in_pieces(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-fn total(pieces: Vec<(Fingerprint, u32)>) -> Checked {
+fn total(pieces: Vec<Piece>) -> Checked {
     let mut fingerprint = Fingerprint::default();
     let mut row_groups = 0;
-    for (piece, groups) in pieces {
-        fingerprint.add(&piece);
-        row_groups += groups;
+    let mut stand_ins = BTreeSet::new();
+    for piece in pieces {
+        fingerprint.add(&piece.fingerprint);
+        row_groups += piece.row_groups;
+        stand_ins.extend(piece.stand_ins);
     }
-    Checked { fingerprint, row_groups, verified_by: DECODER.to_owned() }
+    Checked { fingerprint, row_groups, verified_by: verified_by(&stand_ins) }
+}
+
+/// The decoders as a receipt names them: `polars-parquet 0.55.2; m.key: parquet-rs 60.1.0 (shared: page reader)`.
+fn verified_by(stand_ins: &BTreeSet<String>) -> String {
+    if stand_ins.is_empty() {
+        return DECODER.to_owned();
+    }
+    let mut named: Vec<&str> = stand_ins.iter().map(String::as_str).take(STAND_INS_NAMED_MAX).collect();
+    let more = format!("{} more columns", stand_ins.len() - named.len());
+    if named.len() < stand_ins.len() {
+        named.push(&more);
+    }
+    format!("{DECODER}; {}: {}", named.join(", "), second::SECOND_DECODER)
 }

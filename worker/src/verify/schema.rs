@@ -63,6 +63,8 @@ pub(super) struct Leaf {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     pub name: String,
+    /// Which child of its parent the node is. Names can occur twice in a group, places cannot.
+    pub place: usize,
     /// Canonical definition level at which the node is there.
     pub canonical: u16,
     pub repetition: u16,
@@ -90,9 +92,36 @@ impl CheckSchema {
     }
 
     pub(super) fn from_descriptor(descriptor: &SchemaDescriptor) -> Result<Self, Failure> {
-        let leaves = descriptor.columns().iter().enumerate().map(|(number, column)| leaf(number, column));
+        let paths = leaf_paths(descriptor.fields());
+        if paths.len() != descriptor.columns().len() {
+            return Err(Failure::new(FailureClass::Unsupported, "its columns are not those of its schema"));
+        }
+        let leaves = descriptor.columns().iter().zip(&paths).enumerate();
+        let leaves = leaves.map(|(number, (column, path))| leaf(number, column, path));
         Ok(Self { leaves: leaves.collect::<Result<_, _>>()?, fields: descriptor.fields().to_vec() })
     }
+}
+
+/// The nodes from below the root to each leaf, depth-first, each with its place among its parent's children. The n-th
+/// path is that of the n-th leaf, whatever the nodes are called.
+fn leaf_paths(fields: &[ParquetType]) -> Vec<Vec<(usize, &ParquetType)>> {
+    fn descend<'a>(
+        fields: &'a [ParquetType],
+        above: &mut Vec<(usize, &'a ParquetType)>,
+        found: &mut Vec<Vec<(usize, &'a ParquetType)>>,
+    ) {
+        for (place, node) in fields.iter().enumerate() {
+            above.push((place, node));
+            match node {
+                ParquetType::PrimitiveType(_) => found.push(above.clone()),
+                ParquetType::GroupType { fields, .. } => descend(fields, above, found),
+            }
+            above.pop();
+        }
+    }
+    let mut found = Vec::new();
+    descend(fields, &mut Vec::new(), &mut found);
+    found
 }
 
 /// The schema's file with its column orders put right, for as many columns as the parquet-rs reader finds.
@@ -104,13 +133,13 @@ fn settled(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(content)
 }
 
-fn leaf(number: usize, column: &ColumnDescriptor) -> Result<Leaf, Failure> {
+fn leaf(number: usize, column: &ColumnDescriptor, nodes: &[(usize, &ParquetType)]) -> Result<Leaf, Failure> {
     let path = column.path_in_schema.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(".");
     let primitive = &column.descriptor.primitive_type;
     let (type_text, form) = type_of(primitive)
         .map_err(|message| Failure::new(FailureClass::Unsupported, message).in_column(path.clone()))?;
     let number = u32::try_from(number).unwrap_or(u32::MAX);
-    let (canonical, steps) = walk(column);
+    let (canonical, steps) = walk(nodes);
     let max_definition = column.descriptor.max_def_level.unsigned_abs();
     if canonical.len() != usize::from(max_definition) + 1 {
         return Err(Failure::new(FailureClass::Unsupported, "its nesting is not understood").in_column(path));
@@ -130,15 +159,13 @@ fn leaf(number: usize, column: &ColumnDescriptor) -> Result<Leaf, Failure> {
 
 /// Walks from the root to the leaf. A stored definition level grows at optional and repeated nodes; the canonical one at
 /// every field, at every repetition that is not empty, and at every element.
-fn walk(column: &ColumnDescriptor) -> (Vec<u16>, Vec<Step>) {
+fn walk(nodes: &[(usize, &ParquetType)]) -> (Vec<u16>, Vec<Step>) {
     let mut canonical = 0u16;
     let mut repetition = 0u16;
     let mut table = Vec::new();
     let mut steps = Vec::new();
-    let mut node: &ParquetType = &column.base_type;
     let mut parent_is_list = false;
-    let mut below = column.path_in_schema.iter().skip(1);
-    loop {
+    for &(place, node) in nodes {
         let info = node.get_field_info();
         let mut element_follows = false;
         match info.repetition {
@@ -157,17 +184,14 @@ fn walk(column: &ColumnDescriptor) -> (Vec<u16>, Vec<Step>) {
                 canonical += if element_follows { 1 } else { 2 };
             }
         }
-        steps.push(Step { name: info.name.to_string(), canonical, repetition });
-        let ParquetType::GroupType { fields, logical_type, converted_type, .. } = node else { break };
+        steps.push(Step { name: info.name.to_string(), place, canonical, repetition });
+        let ParquetType::GroupType { logical_type, converted_type, .. } = node else { break };
         parent_is_list = !element_follows
             && (matches!(logical_type, Some(GroupLogicalType::List | GroupLogicalType::Map))
                 || matches!(
                     converted_type,
                     Some(GroupConvertedType::List | GroupConvertedType::Map | GroupConvertedType::MapKeyValue)
                 ));
-        let next = below.next().and_then(|name| fields.iter().find(|field| field.get_field_info().name == *name));
-        let Some(next) = next else { break };
-        node = next;
     }
     table.push(canonical);
     (table, steps)

@@ -11,6 +11,11 @@ use parquet::schema::parser::parse_message_type;
 
 use super::*;
 
+mod index;
+mod raw;
+mod stand_in;
+mod windows;
+
 fn context(threads: usize) -> Context {
     Context::new(1 << 30, threads, std::env::temp_dir())
 }
@@ -220,6 +225,36 @@ fn a_missing_column_is_null_below_what_is_there() {
     let input = file(INPUT, &[&[(Column::Int(&[7]), Some(levels), None)]]);
     let map = ColumnMap::Leaves(vec![Some(0), None, None]);
     assert_eq!(checked(&output, &[(input, 3, map)], None), Ok(fingerprint(output)));
+}
+
+#[test]
+fn names_that_occur_twice_in_a_group_are_told_apart_by_their_place() {
+    let columns: &[Slots<'_>] = &[
+        (Column::Int(&[7, 8]), Some(&[0, 1, 1]), None),
+        (Column::Int(&[9]), Some(&[0, 1, 2]), None),
+        (Column::Int(&[4, 5, 6]), None, None),
+    ];
+    let twice =
+        file("message s { optional group g { required int32 a; optional int32 a; } required int32 g; }", &[columns]);
+    let once =
+        file("message s { optional group g { required int32 a; optional int32 b; } required int32 h; }", &[columns]);
+    assert_eq!(fingerprint(twice), fingerprint(once));
+}
+
+#[test]
+fn a_missing_column_is_null_in_its_own_group_and_not_in_a_namesake() {
+    const OUTPUT: &str =
+        "message s { optional group g { required int32 a; } optional group g { required int32 a; optional int32 b; } }";
+    const INPUT: &str = "message s { optional group g { required int32 a; } optional group g { required int32 a; } }";
+    let first: Slots<'_> = (Column::Int(&[1, 2]), Some(&[1, 1]), None);
+    let second: Slots<'_> = (Column::Int(&[3]), Some(&[0, 1]), None);
+    let missing: Slots<'_> = (Column::Int(&[]), Some(&[0, 1]), None);
+    let input = file(INPUT, &[&[first, second]]);
+    let first: Slots<'_> = (Column::Int(&[1, 2]), Some(&[1, 1]), None);
+    let second: Slots<'_> = (Column::Int(&[3]), Some(&[0, 1]), None);
+    let output = file(OUTPUT, &[&[first, second, missing]]);
+    let map = ColumnMap::Leaves(vec![Some(0), Some(1), None]);
+    assert_eq!(checked(&output, &[(input, 2, map)], None), Ok(fingerprint(output)));
 }
 
 #[test]

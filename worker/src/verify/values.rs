@@ -4,11 +4,13 @@
 //! All lengths come from the page and are checked against it; a value count is believed only as far as there are bytes
 //! (or, for constant runs, as far as the page header that bounds it).
 
+use baler_common::model::error::{Failure, FailureClass};
 use polars_parquet::parquet::encoding::Encoding;
 use polars_parquet::parquet::encoding::hybrid_rle::HybridRleDecoder;
 use polars_parquet::parquet::schema::types::PhysicalType;
 
 use super::bounds::Bounds;
+use super::dictionary::{Dictionary, Words};
 use super::schema::Form;
 use crate::fingerprint::hash_bytes;
 
@@ -40,18 +42,8 @@ pub(super) struct ValueReader<'a> {
     pub physical: PhysicalType,
     pub form: Form,
     pub treatment: Treatment,
-    /// Statistics that every value is held against.
-    pub bounds: Option<&'a Bounds>,
-}
-
-/// A chunk's dictionary.
-#[derive(Debug, Default)]
-pub(super) struct Dictionary {
-    pub hashes: Vec<[u64; 2]>,
-    /// What each value makes of a fresh row, for a column that is not repeated.
-    pub folded: Vec<[u64; 2]>,
-    /// Places of values that the statistics exclude; no page may use them.
-    outside: Vec<u32>,
+    /// What every value is held against: the chunk's statistics, and the page's bounds.
+    pub bounds: [Option<&'a Bounds>; 2],
 }
 
 impl PageValues {
@@ -64,43 +56,57 @@ impl ValueReader<'_> {
     /// Reads a dictionary page.
     pub(super) fn dictionary(&self, data: &[u8], count: usize) -> Result<Dictionary, String> {
         let mut found = Dictionary::default();
-        ValueReader { bounds: None, ..*self }.plain(data, count, &mut found.hashes)?;
-        let Some(bounds) = self.bounds else { return Ok(found) };
-        let excluded = |place: &usize| bounds.excludes_number(found.hashes[*place][0]);
-        let outside: Vec<usize> = match self.physical {
-            _ if bounds.of_numbers() => (0..found.hashes.len()).filter(excluded).collect(),
-            PhysicalType::ByteArray => {
-                let mut rest = data;
-                let mut outside = Vec::new();
-                for place in 0..count {
-                    let (value, after) = prefixed(rest)?;
-                    if bounds.excludes_bytes(value) {
-                        outside.push(place);
-                    }
-                    rest = after;
-                }
-                outside
-            }
-            PhysicalType::FixedLenByteArray(width) if width > 0 => {
-                let values = data.chunks_exact(width).take(count).enumerate();
-                values.filter(|(_, value)| bounds.excludes_bytes(value)).map(|(place, _)| place).collect()
-            }
-            _ => Vec::new(),
-        };
-        found.outside = outside.into_iter().filter_map(|place| u32::try_from(place).ok()).collect();
+        ValueReader { bounds: [None; 2], ..*self }.plain(data, count, &mut found.hashes)?;
+        if self.treatment.check_statistics && matches!(self.form, Form::Bytes | Form::Text) {
+            found.words = self.words(data, count)?;
+        }
+        if let Some(bounds) = self.bounds[0] {
+            found.outside = found.excluded_by(bounds);
+        }
         Ok(found)
     }
 
-    /// Holds a page's numbers against the statistics; bytes were when they were hashed.
-    fn check_numbers(&self, values: &PageValues) -> Result<(), String> {
-        match self.bounds.filter(|bounds| bounds.of_numbers()) {
-            Some(bounds) if bounds.excludes_any(&values.hashes) => Err(OUTSIDE.into()),
-            _ => Ok(()),
+    /// The values of a dictionary page, so that they can be held against the bounds of each page.
+    fn words(&self, data: &[u8], count: usize) -> Result<Words, String> {
+        let mut found = Vec::with_capacity(count.min(data.len()));
+        let mut rest = data;
+        for _ in 0..count {
+            let (value, after) = match self.physical {
+                PhysicalType::FixedLenByteArray(width) => {
+                    rest.split_at_checked(width).ok_or("its values are cut off")?
+                }
+                _ => prefixed(rest)?,
+            };
+            found.push(value);
+            rest = after;
         }
+        Ok(Words::new(found.into_iter()))
+    }
+
+    /// Holds a page's numbers against the statistics; bytes were when they were hashed.
+    pub(super) fn check_numbers(&self, values: &PageValues) -> Result<(), String> {
+        let excluded = |bounds: &&Bounds| bounds.of_numbers() && bounds.excludes_any(&values.hashes);
+        if self.bounds.iter().flatten().any(excluded) { Err(OUTSIDE.into()) } else { Ok(()) }
     }
 
     /// Reads `count` values of a data page.
     pub(super) fn page(
+        &self,
+        encoding: Encoding,
+        data: &[u8],
+        count: usize,
+        dictionary: Option<&Dictionary>,
+        into: &mut PageValues,
+    ) -> Result<(), Failure> {
+        if encoding == Encoding::BitPacked || (encoding == Encoding::Rle && self.physical != PhysicalType::Boolean) {
+            let message = format!("encoding {encoding:?} of {:?} is not supported", self.physical);
+            return Err(Failure::new(FailureClass::Unsupported, message));
+        }
+        let read = self.known(encoding, data, count, dictionary, into);
+        read.map_err(|message| Failure::new(FailureClass::InputCorrupt, message))
+    }
+
+    fn known(
         &self,
         encoding: Encoding,
         data: &[u8],
@@ -121,9 +127,12 @@ impl ValueReader<'_> {
                 if into.indices.iter().any(|index| *index as usize >= known) {
                     return Err(format!("it points beyond its dictionary of {known} values"));
                 }
-                let outside = &dictionary.outside;
-                if !outside.is_empty() && into.indices.iter().any(|index| outside.binary_search(index).is_ok()) {
-                    return Err(OUTSIDE.into());
+                let of_chunk = self.bounds[0].map(|_| &dictionary.outside[..]).unwrap_or_default();
+                let of_page = self.bounds[1].map(|bounds| dictionary.excluded_by(bounds)).unwrap_or_default();
+                for outside in [of_chunk, &of_page] {
+                    if !outside.is_empty() && into.indices.iter().any(|index| outside[*index as usize]) {
+                        return Err(OUTSIDE.into());
+                    }
                 }
             }
             Encoding::Rle if self.physical == PhysicalType::Boolean => {
@@ -259,7 +268,7 @@ impl ValueReader<'_> {
     }
 
     #[inline(always)]
-    fn fixed32(&self, stored: u32) -> [u64; 2] {
+    pub(super) fn fixed32(&self, stored: u32) -> [u64; 2] {
         let hash = match self.form {
             Form::Unsigned32(bits) if bits < 32 => u64::from(stored & ((1 << bits) - 1)),
             Form::Unsigned32(_) => u64::from(stored),
@@ -272,7 +281,7 @@ impl ValueReader<'_> {
     }
 
     #[inline(always)]
-    fn fixed64(&self, stored: u64) -> [u64; 2] {
+    pub(super) fn fixed64(&self, stored: u64) -> [u64; 2] {
         let hash = match self.form {
             Form::Float64 if self.treatment.one_nan && f64::from_bits(stored).is_nan() => f64::NAN.to_bits(),
             Form::DecimalIntWide => return hash_bytes(&i128::from(stored.cast_signed()).to_le_bytes()),
@@ -283,8 +292,8 @@ impl ValueReader<'_> {
     }
 
     #[inline(always)]
-    fn bytes(&self, value: &[u8]) -> Result<[u64; 2], String> {
-        if self.bounds.is_some_and(|bounds| bounds.excludes_bytes(value)) {
+    pub(super) fn bytes(&self, value: &[u8]) -> Result<[u64; 2], String> {
+        if self.bounds.iter().flatten().any(|bounds| bounds.excludes_bytes(value)) {
             return Err(OUTSIDE.into());
         }
         Ok(match self.form {
