@@ -34,7 +34,7 @@ pub enum Command {
     /// Say why a file or a key is, or is not, in a job.
     Explain(ExplainArgs),
     /// Show a location's files, small files, bytes awaiting cleanup, and the rate at which files arrive.
-    Status(LocationArgs),
+    Status(StatusArgs),
     /// Read every file that Baler wrote with the independent decoder and compare it with what was recorded.
     Verify(VerifyArgs),
     /// Print the files that are the table's rows now, or were in an earlier generation.
@@ -49,6 +49,20 @@ pub enum Command {
     Gc(GcArgs),
     /// Check the control folder and everything it refers to, changing nothing.
     Fsck(FsckArgs),
+    /// Run a coordinator of a cluster: any number may run, one leads.
+    Coordinator(CoordinatorArgs),
+    /// Run a worker of a cluster: it does what the leading coordinator hands out, and keeps nothing.
+    Worker(WorkerArgs),
+    /// Follow a compaction that was submitted to a cluster, to its end.
+    Watch(WatchArgs),
+    /// Give up a compaction that was submitted to a cluster; its tables stay as they are.
+    Cancel(SubmissionArgs),
+    /// Start no more jobs of a submitted compaction until it is resumed.
+    Pause(SubmissionArgs),
+    /// Go on with a submitted compaction that was paused.
+    Resume(SubmissionArgs),
+    /// Let a worker end when what it runs has ended.
+    Drain(WorkerNameArgs),
     /// Make a small table of several keys to try things on.
     DemoData(DemoDataArgs),
     /// Print the completions for a shell.
@@ -98,6 +112,14 @@ pub struct CompactArgs {
     /// Show the plan and stop.
     #[arg(long)]
     pub dry_run: bool,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// With --coordinator: print the submission's name and do not wait for its end.
+    #[arg(long, requires = "coordinator")]
+    pub detach: bool,
+    /// With --coordinator: a name for this request; the same one again gives the same submission.
+    #[arg(long, value_name = "KEY", requires = "coordinator")]
+    pub idempotency_key: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -260,6 +282,125 @@ pub struct RunningArgs {
     pub json: bool,
 }
 
+/// Where a cluster is reached.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Cluster")]
+pub struct ClusterArgs {
+    /// Let a cluster do it: the addresses of its coordinators, whichever leads.
+    #[arg(long, value_name = "URL,...", value_delimiter = ',', env = "BALER_COORDINATOR")]
+    pub coordinator: Vec<String>,
+    /// How long to look for a coordinator that leads.
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
+    pub wait: Duration,
+    #[command(flatten)]
+    pub tls: TlsArgs,
+}
+
+/// Certificates for connections.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Cluster")]
+pub struct TlsArgs {
+    /// Certificates of the authority that the other side's certificate must be from, in PEM.
+    #[arg(long, value_name = "FILE", env = "BALER_TLS_CA")]
+    pub tls_ca: Option<PathBuf>,
+    /// This side's certificate, in PEM.
+    #[arg(long, value_name = "FILE", env = "BALER_TLS_CERT", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The key of this side's certificate, in PEM.
+    #[arg(long, value_name = "FILE", env = "BALER_TLS_KEY", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct CoordinatorArgs {
+    /// The etcd servers that keep the state of the cluster.
+    #[arg(long, value_name = "URL,...", value_delimiter = ',', conflicts_with = "state")]
+    pub etcd: Option<Vec<String>>,
+    /// Keep the state in this file instead: for a cluster with a single coordinator.
+    #[arg(long, value_name = "FILE")]
+    pub state: Option<PathBuf>,
+    /// Where workers and users are listened to. Addresses other than loopback need certificates.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7070", value_parser = crate::cluster::parse_listen)]
+    pub listen: std::net::SocketAddr,
+    /// Where workers and users reach this coordinator, where that is another address.
+    #[arg(long, value_name = "URL")]
+    pub advertise: Option<String>,
+    /// A place that may be touched, by the name that messages call it. May be repeated.
+    #[arg(long = "store", value_name = "NAME=URL", required = true, value_parser = crate::cluster::parse_store)]
+    pub stores: Vec<crate::cluster::NamedStore>,
+    /// How long the others wait after this coordinator fell silent while it led.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    pub lease_ttl: Duration,
+    /// How long a job stays with a worker that is silent.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    pub worker_lease: Duration,
+    #[command(flatten)]
+    pub tls: TlsArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct WorkerArgs {
+    /// The addresses of the coordinators, whichever leads.
+    #[arg(long, value_name = "URL,...", value_delimiter = ',', required = true, env = "BALER_COORDINATOR")]
+    pub coordinator: Vec<String>,
+    /// A place that may be touched, by the name that messages call it. May be repeated.
+    #[arg(long = "store", value_name = "NAME=URL", required = true, value_parser = crate::cluster::parse_store)]
+    pub stores: Vec<crate::cluster::NamedStore>,
+    /// Jobs at once; by default one per core.
+    #[arg(long, value_name = "N")]
+    pub slots: Option<usize>,
+    /// Memory for all jobs together; by default half of the machine's.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory: Option<u64>,
+    /// Folder for spilled data.
+    #[arg(long, value_name = "DIR")]
+    pub spill: Option<PathBuf>,
+    /// Decode in this process instead of in a child with a memory limit.
+    #[arg(long)]
+    pub no_isolate: bool,
+    #[command(flatten)]
+    pub tls: TlsArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// The name that `compact --coordinator … --detach` printed.
+    pub submission: String,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Print the result for machines.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SubmissionArgs {
+    /// The name that `compact --coordinator … --detach` printed.
+    pub submission: String,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct WorkerNameArgs {
+    /// The name of the worker, as `baler status --coordinator` shows it.
+    pub worker: String,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// A table, or a root of tables; with --coordinator none is needed.
+    #[arg(required_unless_present = "coordinator")]
+    pub location: Option<String>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Print for machines.
+    #[arg(long)]
+    pub json: bool,
+}
+
 #[derive(Debug, Args)]
 pub struct LocationArgs {
     /// A table, or a root of tables.
@@ -338,8 +479,11 @@ pub struct GcArgs {
 
 #[derive(Debug, Args)]
 pub struct FsckArgs {
-    /// A table, or a root of tables.
-    pub location: String,
+    /// A table, or a root of tables; with --coordinator the cluster looks over its state and its tables.
+    #[arg(required_unless_present = "coordinator")]
+    pub location: Option<String>,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// Compare the SHA-256 of every file that Baler wrote too.
     #[arg(long)]
     pub full: bool,

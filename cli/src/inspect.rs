@@ -8,7 +8,8 @@ use baler_coordinator::table::directory::status::{Status, status as table_status
 use serde_json::{Value, json};
 
 use crate::args::sizes::show_size;
-use crate::args::{FilesArgs, FilesFormat, FsckArgs, LocationArgs};
+use crate::args::{FilesArgs, FilesFormat, FsckArgs, LocationArgs, StatusArgs};
+use crate::cluster;
 use crate::compaction::runtime;
 use crate::show::{Style, count, counted, moment};
 use crate::tables::{TableState, look, open_tables};
@@ -19,11 +20,12 @@ use baler_coordinator::compaction::now_ms;
 const TARGET_BYTES: u64 = 500 << 20;
 
 /// `baler status`. True unless a table is stopped.
-pub fn status(args: &LocationArgs) -> Result<bool, CompactError> {
+pub fn status(args: &StatusArgs) -> Result<bool, CompactError> {
+    let Some(location) = &args.location else { return cluster::list(&args.cluster, args.json) };
     let runtime = runtime()?;
     let mut well = true;
     let mut values = Vec::new();
-    for named in open_tables(&args.location)? {
+    for named in open_tables(location)? {
         let found = table_status(&named.table, TARGET_BYTES, now_ms())?;
         let state = runtime.block_on(look(&named.table))?;
         well &= !matches!(state, TableState::Stopped(_));
@@ -204,9 +206,10 @@ pub fn files_of(args: &FilesArgs) -> Result<bool, CompactError> {
 
 /// `baler fsck`. True when nothing is wrong.
 pub fn fsck(args: &FsckArgs) -> Result<bool, CompactError> {
+    let Some(location) = &args.location else { return cluster::check(&args.cluster, args.json) };
     let mut well = true;
     let mut values = Vec::new();
-    for named in open_tables(&args.location)? {
+    for named in open_tables(location)? {
         let found = look_for_faults(&named.table, args.full, &checks::rows_in_footer)?;
         well &= found.faults.is_empty();
         if args.json {

@@ -2,6 +2,7 @@
 
 mod args;
 mod change;
+mod cluster;
 mod compaction;
 mod demo;
 mod inspect;
@@ -72,7 +73,15 @@ fn end_with_the_reader() {
 /// True when all that was asked for was done.
 fn run(command: Command) -> Result<bool, CompactError> {
     match command {
+        Command::Compact(args) if !args.cluster.coordinator.is_empty() => cluster::compact(&args),
         Command::Compact(args) => compaction::compact(&args),
+        Command::Coordinator(args) => cluster::coordinator(&args),
+        Command::Worker(args) => cluster::worker(&args),
+        Command::Watch(args) => cluster::watch(&args),
+        Command::Cancel(args) => cluster::cancel(&args),
+        Command::Pause(args) => cluster::pause(&args),
+        Command::Resume(args) => cluster::resume(&args),
+        Command::Drain(args) => cluster::drain(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Apply(args) => plan::apply(&args),
         Command::Explain(args) => plan::explain(&args),

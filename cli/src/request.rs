@@ -114,7 +114,7 @@ pub fn resources(running: &RunningArgs) -> Resources {
 }
 
 /// Memory of the machine in bytes; 4 GiB where it cannot be told.
-fn machine_memory() -> u64 {
+pub fn machine_memory() -> u64 {
     let said = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = said
         .lines()

@@ -123,7 +123,8 @@ async fn run_jobs(
     }
 }
 
-async fn interrupted() {
+/// Resolves when this process is asked to end.
+pub async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     match signal(SignalKind::terminate()) {
         Ok(mut terminate) => {

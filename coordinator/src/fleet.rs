@@ -76,6 +76,10 @@ impl Fleet {
         self.inner.lock().expect("no holder of the lock panics")
     }
 
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     /// The run was taken up, or will not be.
     pub fn resolve(&self, compaction: &CompactionId) {
         self.inner().expected.remove(compaction);

@@ -33,7 +33,8 @@ use crate::state::leadership::Leadership;
 use crate::state::{Change, Compare, StateError, StateStore, keys, range_all, runs};
 use crate::table::directory::generation::hex;
 use crate::table::directory::layout::RootAs;
-use crate::table::directory::{DirectoryTable, prepared};
+use crate::table::directory::fsck::fsck as look_for_faults;
+use crate::table::directory::{DirectoryTable, checks, prepared};
 
 /// Tables of one submission that are worked on at once.
 const TABLES_AT_ONCE: usize = 4;
@@ -426,7 +427,8 @@ impl Submissions {
         let scope = keys::table(&hex(&Sha256::digest(location.as_bytes()).into()));
         let at = format!("{scope}at");
         if self.leadership.store().get(&at).await?.is_none() {
-            let record = stored::TableRecord { location, op: random_u64() };
+            let store = target.store().alias().to_owned();
+            let record = stored::TableRecord { location, op: random_u64(), store, folder: target.folder().to_owned() };
             self.leadership.write(&[], &[Change::Put(at, record.encode_to_vec())]).await?;
         }
         Ok(self.leadership.scoped(scope))
@@ -459,16 +461,28 @@ impl Submissions {
         reply.checked.push(format!("{} submissions", all.len()));
         for prefix in table_prefixes(store.as_ref()).await? {
             let scoped = self.leadership.scoped(prefix.clone());
-            let location = match store.get(&format!("{prefix}at")).await? {
+            let record = match store.get(&format!("{prefix}at")).await? {
                 Some(entry) => stored::TableRecord::decode(entry.value.as_slice())
-                    .map(|record| record.location)
                     .map_err(|error| StateError::Record { key: entry.key, message: error.to_string() })?,
                 None => {
                     reply.findings.push(format!("{prefix}: it is not known whose state this is"));
                     continue;
                 }
             };
-            check_table(scoped.store().as_ref(), &location, &mut reply).await;
+            check_table(scoped.store().as_ref(), &record.location, &mut reply).await;
+            let stores = self.stores.clone();
+            let stored::TableRecord { location, store: alias, folder, .. } = record;
+            let looked = blocking(move || {
+                let table = DirectoryTable::new(stores.get(&alias)?, &folder);
+                look_for_faults(&table, false, &checks::rows_in_footer)
+            });
+            match looked.await {
+                Ok(found) => {
+                    reply.checked.push(format!("{location}: {} files of {} generations", found.files, found.generations));
+                    reply.findings.extend(found.faults.iter().map(|fault| format!("{location}: {fault}")));
+                }
+                Err(failure) => reply.findings.push(format!("{location}: {failure}")),
+            }
         }
         Ok(reply)
     }

@@ -284,7 +284,7 @@ async fn the_same_exchange_goes_over_a_connection() {
     let (address, server) = served(&coordinator).await;
     let ran = Arc::default();
     let workers = (0..2).map(|_| {
-        let connection = Arc::new(Connection::new(&address).unwrap());
+        let connection = Arc::new(Connection::new(&[&address], None).unwrap());
         work(connection, bench.join(&ran), bench.slots(1))
     });
     for ended in futures::future::join_all(workers).await {
@@ -300,13 +300,13 @@ async fn a_failure_crosses_the_connection_whole_and_a_lost_one_passes() {
     let bench = Bench::new(&["a"]);
     let coordinator = bench.coordinator(fast()).await;
     let (address, server) = served(&coordinator).await;
-    let connection = Connection::new(&address).unwrap();
+    let connection = Connection::new(&[&address], None).unwrap();
     let refused = connection.report(v1::ReportRequest::default()).await.unwrap_err();
     assert_eq!(refused, Failure::new(FailureClass::Policy, "message field worker: is empty"));
     server.abort();
     let _ = server.await;
-    let nobody = Connection::new("http://127.0.0.1:1").unwrap();
+    let nobody = Connection::new(&["http://127.0.0.1:1"], None).unwrap();
     let lost = nobody.report(v1::ReportRequest::default()).await.unwrap_err();
     assert_eq!(lost.class, FailureClass::Transient, "{lost}");
-    assert_eq!(Connection::new("not an address").unwrap_err().class, FailureClass::Policy);
+    assert_eq!(Connection::new(&["not an address"], None).unwrap_err().class, FailureClass::Policy);
 }

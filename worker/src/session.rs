@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use baler_common::model::error::{Failure, FailureClass};
@@ -25,6 +25,10 @@ use crate::slots::Slots;
 
 /// Longest pause after a report that failed.
 const RETRY_MAX: Duration = Duration::from_secs(10);
+/// How long attempts go on without an answer from any coordinator.
+const ORPHANED_AFTER: Duration = Duration::from_secs(600);
+/// How long a draining worker lets its attempts go on before it gives them up.
+const DRAIN_MAX: Duration = Duration::from_secs(20);
 /// How often running attempts are reported while nothing else happens.
 const REPORT_EVERY: Duration = Duration::from_millis(500);
 
@@ -49,6 +53,10 @@ pub struct Session {
     running: HashMap<AttemptId, Running>,
     /// Ended attempts whose outcome was not acknowledged yet.
     ended: Vec<Outcome>,
+    /// The coordinator wants this worker to end.
+    dismissed: bool,
+    /// Whether a worker that drains gives up what takes long.
+    impatient: bool,
 }
 
 struct Running {
@@ -67,7 +75,29 @@ impl Session {
             sequence: 0,
             running: HashMap::new(),
             ended: Vec::new(),
+            dismissed: false,
+            impatient: false,
         }
+    }
+
+    /// What this worker calls itself.
+    pub fn name(&self) -> &str {
+        &self.worker
+    }
+
+    /// Under this name instead of a drawn one; it must be new at every start.
+    #[must_use]
+    pub fn named(mut self, worker: String) -> Self {
+        self.worker = worker;
+        self
+    }
+
+    /// Gives attempts up that do not end soon after the worker was asked to drain: they cost another worker less than a
+    /// process that is killed.
+    #[must_use]
+    pub fn impatient(mut self) -> Self {
+        self.impatient = true;
+        self
     }
 
     /// Works until the coordinator has nothing left, or until `draining` turns true and the running attempts have ended.
@@ -77,8 +107,16 @@ impl Session {
     pub async fn run(mut self, mut draining: watch::Receiver<bool>) -> Result<(), Failure> {
         let (sender, mut finished) = mpsc::unbounded_channel::<Outcome>();
         let mut pause = Duration::ZERO;
+        let mut answered_at = Instant::now();
+        let mut drained_at: Option<Instant> = None;
         loop {
-            let drained = *draining.borrow();
+            let drained = *draining.borrow() || self.dismissed;
+            if drained {
+                let since = drained_at.get_or_insert_with(Instant::now);
+                if self.impatient && since.elapsed() > DRAIN_MAX {
+                    self.running.values().for_each(|running| running.context.cancel());
+                }
+            }
             if drained && self.running.is_empty() && self.ended.is_empty() {
                 return Ok(());
             }
@@ -101,6 +139,8 @@ impl Session {
             match answer {
                 Ok(reply) => {
                     pause = Duration::ZERO;
+                    answered_at = Instant::now();
+                    self.dismissed |= reply.drain;
                     let settled = reply.settled;
                     self.take(reply, &sender)?;
                     if settled && self.running.is_empty() && self.ended.is_empty() {
@@ -108,8 +148,15 @@ impl Session {
                     }
                 }
                 Err(failure) if failure.class == FailureClass::Transient => {
-                    pause = (pause * 2).clamp(Duration::from_millis(200), RETRY_MAX);
+                    pause = jittered((pause * 2).clamp(Duration::from_millis(200), RETRY_MAX));
                     tracing::warn!(%failure, "report failed, trying again");
+                    if answered_at.elapsed() > ORPHANED_AFTER {
+                        self.running.values().for_each(|running| running.context.cancel());
+                    }
+                    // A worker that is to end does not wait for a coordinator that may never come back.
+                    if drained && self.running.is_empty() && answered_at.elapsed() > DRAIN_MAX {
+                        return Ok(());
+                    }
                 }
                 Err(failure) => {
                     self.running.values().for_each(|running| running.context.cancel());
@@ -117,6 +164,7 @@ impl Session {
                 }
             }
             // With free slots the coordinator holds its answer back; with none, this side waits.
+            let drained = drained || self.dismissed;
             let wait = if self.free_slots(drained) == 0 || drained { REPORT_EVERY.max(pause) } else { pause };
             if !wait.is_zero() {
                 tokio::select! {
@@ -206,6 +254,11 @@ impl Session {
             self.ended.push(Outcome { compaction, epoch, attempt, job: spec.job, result: Err(failure) });
         }
     }
+}
+
+/// Three quarters to all of a pause, so that many workers do not come back at the same moment.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(0.75 + 0.25 * (random_u64() as f64 / u64::MAX as f64))
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {

@@ -29,7 +29,7 @@ impl Style {
         Self { colours: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() }
     }
 
-    #[cfg(test)]
+    /// Without colours.
     pub fn plain() -> Self {
         Self { colours: false }
     }

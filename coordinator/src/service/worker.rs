@@ -1,56 +1,45 @@
-//! Answers workers over a connection: each call is one [`Coordinator::report`].
-//!
-//! A failure travels whole in the details of the status, so that a worker reacts to its class and a person reads the same
-//! words on both sides. The status code is for what lies between: only a passing fault is `UNAVAILABLE`.
+//! Answers workers over a connection: each call is one report.
 
 use std::sync::Arc;
 
-use baler_common::model::error::{Failure, FailureClass};
+use async_trait::async_trait;
 use baler_proto::v1;
 use baler_proto::v1::worker_server::{Worker, WorkerServer};
-use prost::Message;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
 use crate::driver::Coordinator;
 
 /// Largest report that is read, in bytes. A worker names its attempts and receipts in it, never the inputs.
 const REPORT_BYTES_MAX: usize = 64 << 20;
 
-/// The service of one run.
-pub struct WorkerService {
-    coordinator: Arc<Coordinator>,
+/// Whoever takes reports in: one run, or all runs of a cluster.
+#[async_trait]
+pub trait Reports: Send + Sync + 'static {
+    async fn report(&self, request: v1::ReportRequest) -> Result<v1::ReportReply, Status>;
 }
 
-impl WorkerService {
-    pub fn new(coordinator: Arc<Coordinator>) -> Self {
-        Self { coordinator }
+#[async_trait]
+impl Reports for Coordinator {
+    async fn report(&self, request: v1::ReportRequest) -> Result<v1::ReportReply, Status> {
+        Coordinator::report(self, request).await.map_err(|failure| super::status(&failure))
     }
+}
 
+/// The service for workers.
+pub struct WorkerService<R> {
+    reports: Arc<R>,
+}
+
+impl<R: Reports> WorkerService<R> {
     /// The service for a server.
-    pub fn server(coordinator: Arc<Coordinator>) -> WorkerServer<Self> {
-        WorkerServer::new(Self::new(coordinator)).max_decoding_message_size(REPORT_BYTES_MAX)
+    pub fn server(reports: Arc<R>) -> WorkerServer<Self> {
+        WorkerServer::new(Self { reports }).max_decoding_message_size(REPORT_BYTES_MAX)
     }
 }
 
 #[tonic::async_trait]
-impl Worker for WorkerService {
+impl<R: Reports> Worker for WorkerService<R> {
     async fn report(&self, request: Request<v1::ReportRequest>) -> Result<Response<v1::ReportReply>, Status> {
-        let reply = self.coordinator.report(request.into_inner()).await;
-        reply.map(Response::new).map_err(|failure| status(&failure))
+        self.reports.report(request.into_inner()).await.map(Response::new)
     }
-}
-
-/// The status that carries a failure.
-fn status(failure: &Failure) -> Status {
-    let code = match failure.class {
-        FailureClass::Transient | FailureClass::WorkerLost => Code::Unavailable,
-        FailureClass::Policy | FailureClass::Unsupported => Code::FailedPrecondition,
-        FailureClass::InputChanged
-        | FailureClass::InputMissing
-        | FailureClass::InputCorrupt
-        | FailureClass::SchemaMismatch
-        | FailureClass::FingerprintMismatch => Code::DataLoss,
-        FailureClass::Cancelled => Code::Cancelled,
-    };
-    Status::with_details(code, failure.to_string(), v1::Failure::from(failure).encode_to_vec().into())
 }
