@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use baler_common::runtime::killpoint::killpoint;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
-use super::{Applied, Change, Compare, Entry, StateError, StateStore};
+use super::{Applied, Change, Compare, Entry, Page, StateError, StateStore, check_limits};
 
 const VALUES: TableDefinition<&str, &[u8]> = TableDefinition::new("values");
 const REVISION: TableDefinition<&str, u64> = TableDefinition::new("revision");
@@ -85,23 +85,31 @@ impl EmbeddedStore {
         Ok(Applied::Yes(revision))
     }
 
-    fn scan(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<Entry>, StateError> {
+    fn scan(&self, prefix: &str, after: Option<&str>, limit: usize, at: Option<u64>) -> Result<Page, StateError> {
         let database = self.database.lock().map_err(failed)?;
         let transaction = database.begin_read().map_err(failed)?;
         let values = transaction.open_table(VALUES).map_err(failed)?;
+        let revisions = transaction.open_table(REVISION).map_err(failed)?;
+        let revision = revisions.get(LATEST).map_err(failed)?.map_or(0, |latest| latest.value());
+        check_newest(revision, at)?;
         let start = after.map_or(prefix, |after| after.max(prefix));
-        let mut found = Vec::new();
+        let mut page = Page { entries: Vec::new(), revision, more: false };
         for entry in values.range(start..).map_err(failed)? {
             let (key, stored) = entry.map_err(failed)?;
             let key = key.value();
-            if !key.starts_with(prefix) || found.len() == limit {
+            if !key.starts_with(prefix) {
                 break;
             }
-            if after != Some(key) {
-                found.push(split(key, stored.value())?);
+            if after == Some(key) {
+                continue;
             }
+            if page.entries.len() == limit {
+                page.more = true;
+                break;
+            }
+            page.entries.push(split(key, stored.value())?);
         }
-        Ok(found)
+        Ok(page)
     }
 }
 
@@ -112,6 +120,15 @@ fn split(key: &str, stored: &[u8]) -> Result<Entry, StateError> {
     Ok(Entry { key: key.to_owned(), value: value.to_vec(), revision: u64::from_le_bytes(*revision) })
 }
 
+/// This store keeps the newest state alone.
+fn check_newest(newest: u64, at: Option<u64>) -> Result<(), StateError> {
+    match at {
+        Some(at) if at < newest => Err(StateError::Compacted(at)),
+        Some(at) if at > newest => Err(StateError::Io(format!("revision {at} is yet to come, {newest} is the newest"))),
+        _ => Ok(()),
+    }
+}
+
 fn failed(error: impl std::fmt::Display) -> StateError {
     StateError::Io(error.to_string())
 }
@@ -119,15 +136,22 @@ fn failed(error: impl std::fmt::Display) -> StateError {
 #[async_trait]
 impl StateStore for EmbeddedStore {
     async fn txn(&self, compares: &[Compare], changes: &[Change]) -> Result<Applied, StateError> {
+        check_limits(compares, changes)?;
         self.apply(compares, changes)
     }
 
     async fn get(&self, key: &str) -> Result<Option<Entry>, StateError> {
-        Ok(self.scan(key, None, 1)?.into_iter().find(|entry| entry.key == key))
+        Ok(self.scan(key, None, 1, None)?.entries.into_iter().find(|entry| entry.key == key))
     }
 
-    async fn range(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<Entry>, StateError> {
-        self.scan(prefix, after, limit)
+    async fn range(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+        at: Option<u64>,
+    ) -> Result<Page, StateError> {
+        self.scan(prefix, after, limit, at)
     }
 }
 

@@ -4,6 +4,8 @@ use baler_common::model::id::{CompactionId, JobId};
 
 /// The fencing token of the leader.
 pub const EPOCH: &str = "1/epoch";
+/// Who leads and where; absent when nobody does. It goes with its lease.
+pub const LEADER: &str = "1/leader";
 /// Why later runs refuse the table; absent when they do not.
 pub const STOP: &str = "1/stop";
 /// The compaction that is not closed yet; absent when there is none.

@@ -16,6 +16,13 @@ use super::{Applied, Change, Compare, Entry, StateError, StateStore, keys};
 /// How often a transaction whose answer was lost is tried again.
 const TRIES_MAX: u32 = 8;
 
+/// What the transaction that makes a leader holds and changes.
+pub(super) struct Claim {
+    pub epoch: Epoch,
+    pub compare: Compare,
+    pub change: Change,
+}
+
 /// The right to write, until another process takes it.
 pub struct Leadership {
     store: Arc<dyn StateStore>,
@@ -29,26 +36,47 @@ impl Leadership {
     /// # Errors
     /// [`StateError::Fenced`] when another process took it at the same moment.
     pub async fn take(store: Arc<dyn StateStore>, holder: &str, op: u64) -> Result<Self, StateError> {
+        let send = async |claim: Claim| store.txn(&[claim.compare], &[claim.change]).await;
+        Self::claim(&store, holder, op, send).await?.ok_or(StateError::Fenced)
+    }
+
+    /// Raises the epoch by one in the transaction that `send` makes of a claim; `None` when its conditions do not hold.
+    pub(super) async fn claim<S>(
+        store: &Arc<dyn StateStore>,
+        holder: &str,
+        op: u64,
+        send: S,
+    ) -> Result<Option<Self>, StateError>
+    where
+        S: AsyncFn(Claim) -> Result<Applied, StateError>,
+    {
+        let mut refused = false;
         for _ in 0..TRIES_MAX {
             let current = store.get(keys::EPOCH).await?;
             let record = current.as_ref().map(decode).transpose()?;
             if let (Some(entry), Some(record)) = (&current, &record)
                 && record.op == op
             {
-                return Ok(Self { epoch: Epoch(record.epoch), revision: entry.revision, store });
+                let (store, epoch) = (Arc::clone(store), Epoch(record.epoch));
+                return Ok(Some(Self { store, epoch, revision: entry.revision }));
             }
-            let epoch = record.map_or(0, |record| record.epoch) + 1;
+            if refused {
+                return Ok(None);
+            }
+            let epoch = Epoch(record.map_or(0, |record| record.epoch) + 1);
             let compare = match &current {
                 Some(entry) => Compare::Revision(keys::EPOCH.into(), entry.revision),
                 None => Compare::Absent(keys::EPOCH.into()),
             };
-            let value = EpochRecord { epoch, holder: holder.to_owned(), op }.encode_to_vec();
+            let value = EpochRecord { epoch: epoch.0, holder: holder.to_owned(), op }.encode_to_vec();
+            let claim = Claim { epoch, compare, change: Change::Put(keys::EPOCH.into(), value) };
             killpoint("epoch-before");
-            let applied = store.txn(&[compare], &[Change::Put(keys::EPOCH.into(), value)]).await?;
+            let applied = send(claim).await?;
             killpoint("epoch-after");
             match applied {
-                Applied::Yes(revision) => return Ok(Self { store, epoch: Epoch(epoch), revision }),
-                Applied::Conflict => return Err(StateError::Fenced),
+                Applied::Yes(revision) => return Ok(Some(Self { store: Arc::clone(store), epoch, revision })),
+                // An earlier try whose answer was lost makes this one conflict: look.
+                Applied::Conflict => refused = true,
                 Applied::Unknown => {}
             }
         }
@@ -57,6 +85,12 @@ impl Leadership {
 
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// The revision that made this process the leader. What it begins with is read as of this one, see
+    /// [`range_at`](super::range_at).
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     pub fn store(&self) -> &Arc<dyn StateStore> {
@@ -77,16 +111,21 @@ impl Leadership {
     pub async fn write(&self, compares: &[Compare], changes: &[Change]) -> Result<u64, StateError> {
         let mut all = vec![Compare::Revision(keys::EPOCH.into(), self.revision)];
         all.extend_from_slice(compares);
+        let mut lost = false;
         for _ in 0..TRIES_MAX {
             match self.store.txn(&all, changes).await? {
                 Applied::Yes(revision) => return Ok(revision),
-                Applied::Unknown => continue,
-                Applied::Conflict => {}
+                // A first try whose answer was lost makes the second conflict.
+                Applied::Conflict if lost => return self.landed(changes).await?.ok_or(StateError::Fenced),
+                Applied::Conflict => return Err(StateError::Fenced),
+                Applied::Unknown => lost = true,
             }
-            // A first try whose answer was lost makes the second conflict.
-            return self.landed(changes).await?.ok_or(StateError::Fenced);
+            // Looking also waits until the store answers again.
+            if let Some(revision) = self.landed(changes).await? {
+                return Ok(revision);
+            }
         }
-        self.landed(changes).await?.ok_or_else(|| StateError::Io("the store keeps losing answers".into()))
+        Err(StateError::Io("the store keeps losing answers".into()))
     }
 
     async fn landed(&self, changes: &[Change]) -> Result<Option<u64>, StateError> {
@@ -95,6 +134,9 @@ impl Leadership {
                 let stored = self.store.get(key).await?;
                 return Ok(stored.filter(|entry| entry.value == *value).map(|entry| entry.revision));
             }
+        }
+        if changes.is_empty() {
+            return Ok(None);
         }
         // Nothing but deletions: they landed if the keys are gone, unless another leader came in between.
         for change in changes {

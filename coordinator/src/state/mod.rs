@@ -4,10 +4,13 @@
 //! Plans, receipts and manifests are objects beside the data, not values here. Every write compares the epoch, so a
 //! coordinator that lost its place changes nothing (see [`leadership`]).
 //!
-//! The trait is shaped after etcd: revisions, transactions, paged ranges. [`embedded`] is one file on one machine;
-//! `simulated` forgets answers on purpose and is what the tests run on.
+//! The trait is shaped after etcd: revisions, transactions, paged ranges. [`embedded`] is one file on one machine,
+//! [`etcd`] is shared by several machines, of which one leads at a time (see [`election`]); `simulated` forgets answers
+//! on purpose and is what the tests run on.
 
+pub mod election;
 pub mod embedded;
+pub mod etcd;
 pub mod keys;
 pub mod leadership;
 pub mod records;
@@ -15,6 +18,8 @@ pub mod runs;
 pub mod scoped;
 #[cfg(test)]
 pub mod simulated;
+
+use std::collections::HashSet;
 
 use async_trait::async_trait;
 
@@ -52,6 +57,16 @@ pub enum Applied {
     Unknown,
 }
 
+/// Part of a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    pub entries: Vec<Entry>,
+    /// The revision whose state this is.
+    pub revision: u64,
+    /// Whether the range goes on behind the last of these entries.
+    pub more: bool,
+}
+
 /// Why the store cannot answer.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
@@ -64,35 +79,106 @@ pub enum StateError {
     Open { path: String, message: String },
     #[error("state store: {0}")]
     Io(String),
+    #[error("etcd at {endpoints}: {message}")]
+    Etcd { endpoints: String, message: String },
+    #[error("state transaction refused: {0}")]
+    Limit(String),
+    #[error("state of revision {0} is not kept any more")]
+    Compacted(u64),
     #[error("state record {key} is not readable: {message}")]
     Record { key: String, message: String },
     #[error("another coordinator leads (epoch conflict): this one stops")]
     Fenced,
 }
 
+/// Conditions, and changes, in one transaction at most: what etcd takes as it comes.
+pub const TXN_ENTRIES_MAX: usize = 128;
+
+/// Bytes of one transaction at most: what etcd takes as it comes.
+pub const TXN_BYTES_MAX: usize = 1_536 * 1_024;
+
+/// What a condition or a change takes besides its key and its value at most.
+const TXN_ENTRY_BYTES: usize = 192;
+
 /// The store. All answers are of a consistent state; writes are durable when they are answered.
 #[async_trait]
 pub trait StateStore: Send + Sync {
     /// Makes all changes if all conditions hold.
+    ///
+    /// # Errors
+    /// [`StateError::Limit`] before anything is sent, see [`check_limits`].
     async fn txn(&self, compares: &[Compare], changes: &[Change]) -> Result<Applied, StateError>;
 
     /// The value of a key.
     async fn get(&self, key: &str) -> Result<Option<Entry>, StateError>;
 
-    /// Up to `limit` entries whose key begins with `prefix` and is above `after`, in key order.
-    async fn range(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<Entry>, StateError>;
+    /// Up to `limit` entries, or fewer, whose key begins with `prefix` and is above `after`, in key order: as they are,
+    /// or as they were at revision `at`.
+    ///
+    /// # Errors
+    /// [`StateError::Compacted`] when the state at that revision is not kept any more. A store may keep the newest only.
+    async fn range(&self, prefix: &str, after: Option<&str>, limit: usize, at: Option<u64>)
+    -> Result<Page, StateError>;
 }
 
-/// All entries below a prefix, page by page.
+/// Holds every store to the same limits: [`TXN_ENTRIES_MAX`], [`TXN_BYTES_MAX`], and one change for each key.
+///
+/// # Errors
+/// [`StateError::Limit`].
+pub fn check_limits(compares: &[Compare], changes: &[Change]) -> Result<(), StateError> {
+    for (what, count) in [("conditions", compares.len()), ("changes", changes.len())] {
+        if count > TXN_ENTRIES_MAX {
+            return Err(StateError::Limit(format!("{count} {what} are more than {TXN_ENTRIES_MAX}")));
+        }
+    }
+    let mut bytes = (compares.len() + changes.len()) * TXN_ENTRY_BYTES;
+    for compare in compares {
+        let (Compare::Absent(key) | Compare::Revision(key, _)) = compare;
+        bytes += key.len();
+    }
+    let mut changed = HashSet::new();
+    for change in changes {
+        let (key, value) = match change {
+            Change::Put(key, value) => (key, value.len()),
+            Change::Delete(key) => (key, 0),
+        };
+        bytes += key.len() + value;
+        if !changed.insert(key) {
+            return Err(StateError::Limit(format!("{key} is changed twice")));
+        }
+    }
+    if bytes > TXN_BYTES_MAX {
+        return Err(StateError::Limit(format!("{bytes} bytes are more than {TXN_BYTES_MAX}")));
+    }
+    Ok(())
+}
+
+/// All entries below a prefix, page by page, all of one revision.
 pub async fn range_all(store: &dyn StateStore, prefix: &str) -> Result<Vec<Entry>, StateError> {
-    const PAGE: usize = 5_000;
+    const TRIES_MAX: u32 = 8;
+    for _ in 1..TRIES_MAX {
+        match range_at(store, prefix, None).await {
+            // The revision of the first page was compacted before the last: begin again with a newer one.
+            Err(StateError::Compacted(_)) => {}
+            other => return other,
+        }
+    }
+    range_at(store, prefix, None).await
+}
+
+/// All entries below a prefix, page by page, as they were at a revision; at the newest for `None`.
+///
+/// # Errors
+/// [`StateError::Compacted`] when the state at that revision is not kept any more.
+pub async fn range_at(store: &dyn StateStore, prefix: &str, at: Option<u64>) -> Result<Vec<Entry>, StateError> {
     let mut found: Vec<Entry> = Vec::new();
+    let mut at = at;
     loop {
         let after = found.last().map(|entry| entry.key.clone());
-        let page = store.range(prefix, after.as_deref(), PAGE).await?;
-        let last = page.len() < PAGE;
-        found.extend(page);
-        if last {
+        let page = store.range(prefix, after.as_deref(), usize::MAX, at).await?;
+        at = Some(page.revision);
+        found.extend(page.entries);
+        if !page.more {
             return Ok(found);
         }
     }
@@ -100,3 +186,5 @@ pub async fn range_all(store: &dyn StateStore, prefix: &str) -> Result<Vec<Entry
 
 #[cfg(test)]
 mod contract;
+#[cfg(test)]
+mod testing;

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 
-use super::{Applied, Change, Compare, Entry, StateError, StateStore};
+use super::{Applied, Change, Compare, Entry, Page, StateError, StateStore, check_limits};
 
 #[derive(Debug, Default)]
 pub struct SimulatedStore {
@@ -30,6 +30,7 @@ impl SimulatedStore {
 #[async_trait]
 impl StateStore for SimulatedStore {
     async fn txn(&self, compares: &[Compare], changes: &[Change]) -> Result<Applied, StateError> {
+        check_limits(compares, changes)?;
         let mut inner = self.inner.lock().unwrap();
         inner.transactions += 1;
         let lost = self.lose_every != 0 && inner.transactions.is_multiple_of(self.lose_every);
@@ -66,17 +67,23 @@ impl StateStore for SimulatedStore {
         Ok(inner.values.get(key).map(entry))
     }
 
-    async fn range(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<Entry>, StateError> {
+    async fn range(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+        at: Option<u64>,
+    ) -> Result<Page, StateError> {
         let inner = self.inner.lock().unwrap();
-        let entries = inner
+        if let Some(at) = at.filter(|at| *at != inner.revision) {
+            return Err(StateError::Compacted(at));
+        }
+        let mut entries = inner
             .values
             .iter()
-            .filter(|(key, _)| key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after));
-        let entry = |(key, (revision, value)): (&String, &(u64, Vec<u8>))| Entry {
-            key: key.clone(),
-            value: value.clone(),
-            revision: *revision,
-        };
-        Ok(entries.take(limit).map(entry).collect())
+            .filter(|(key, _)| key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after))
+            .map(|(key, (revision, value))| Entry { key: key.clone(), value: value.clone(), revision: *revision });
+        let page = entries.by_ref().take(limit).collect();
+        Ok(Page { entries: page, revision: inner.revision, more: entries.next().is_some() })
     }
 }
