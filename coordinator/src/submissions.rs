@@ -31,9 +31,9 @@ use crate::fleet::{Fleet, FleetWork};
 use crate::plan::{BloomChoice, Dedup, PlanOptions, PublishMode, TableSnapshot};
 use crate::state::leadership::Leadership;
 use crate::state::{Change, Compare, StateError, StateStore, keys, range_all, runs};
+use crate::table::directory::fsck::fsck as look_for_faults;
 use crate::table::directory::generation::hex;
 use crate::table::directory::layout::RootAs;
-use crate::table::directory::fsck::fsck as look_for_faults;
 use crate::table::directory::{DirectoryTable, checks, prepared};
 
 /// Tables of one submission that are worked on at once.
@@ -77,6 +77,8 @@ pub struct Submissions {
 struct Live {
     name: String,
     record: tokio::sync::Mutex<stored::SubmissionRecord>,
+    /// What came of tables that have ended, by table.
+    outcomes: Mutex<BTreeMap<String, v1::TableOutcome>>,
     changed: watch::Sender<u64>,
     paused: Arc<AtomicBool>,
     cancelled: AtomicBool,
@@ -108,7 +110,13 @@ impl Submissions {
             let name = entry.key.trim_start_matches(keys::SUBMISSIONS).to_owned();
             let record = stored::SubmissionRecord::decode(entry.value.as_slice())
                 .map_err(|error| StateError::Record { key: entry.key, message: error.to_string() })?;
-            live.insert(name.clone(), Arc::new(Live::new(name, record)));
+            let mut outcomes = BTreeMap::new();
+            for entry in range_all(store.as_ref(), &keys::outcomes(&name)).await? {
+                let outcome = v1::TableOutcome::decode(entry.value.as_slice())
+                    .map_err(|error| StateError::Record { key: entry.key, message: error.to_string() })?;
+                outcomes.insert(outcome.table.clone(), outcome);
+            }
+            live.insert(name.clone(), Arc::new(Live::new(name, record, outcomes)));
         }
         let (lost, _) = watch::channel(false);
         let found = Arc::new(Self {
@@ -201,7 +209,7 @@ impl Submissions {
             }
             return Err(self.failed(error).into());
         }
-        let submission = Arc::new(Live::new(name.clone(), record));
+        let submission = Arc::new(Live::new(name.clone(), record, BTreeMap::new()));
         self.live().insert(name.clone(), submission.clone());
         tokio::spawn(self.clone().carry_out(submission));
         Ok(name)
@@ -286,7 +294,7 @@ impl Submissions {
 
     /// Notes that this coordinator cannot write any more.
     fn failed(&self, error: StateError) -> StateError {
-        if matches!(error, StateError::Fenced | StateError::Io(_)) {
+        if matches!(error, StateError::Fenced | StateError::Io(_) | StateError::Etcd { .. }) {
             self.lost.send_replace(true);
         }
         error
@@ -303,7 +311,7 @@ impl Submissions {
         next.set_state(stored::SubmissionState::Done);
         next.ended_ms = now_ms();
         match done {
-            Ok(()) => next.complete = next.tables.iter().all(|table| outcome(table).complete),
+            Ok(()) => next.complete = submission.outcomes().values().all(|table| table.complete),
             Err(error) => next.reason = error.to_string(),
         }
         if self.store(&submission.name, &mut next).await.is_ok() {
@@ -321,7 +329,7 @@ impl Submissions {
     async fn tables_of(self: &Arc<Self>, submission: &Arc<Live>) -> Result<(), CompactError> {
         let (spec, ended) = {
             let record = submission.record.lock().await;
-            let ended: HashSet<String> = record.tables.iter().map(|table| outcome(table).table).collect();
+            let ended: HashSet<String> = submission.outcomes().keys().cloned().collect();
             (decode_spec(&record)?, ended)
         };
         let places = {
@@ -411,12 +419,10 @@ impl Submissions {
         if self.is_lost() {
             return Ok(());
         }
-        let mut record = submission.record.lock().await;
-        let mut next = record.clone();
-        next.tables.push(told.encode_to_vec().into());
-        self.store(&submission.name, &mut next).await?;
-        *record = next;
-        drop(record);
+        let key = format!("{}{}", keys::outcomes(&submission.name), hex(&Sha256::digest(&told.table).into()));
+        let put = Change::Put(key, told.encode_to_vec());
+        self.leadership.write(&[], &[put]).await.map_err(|error| self.failed(error))?;
+        submission.outcomes().insert(told.table.clone(), told);
         submission.tell();
         Ok(())
     }
@@ -478,7 +484,9 @@ impl Submissions {
             });
             match looked.await {
                 Ok(found) => {
-                    reply.checked.push(format!("{location}: {} files of {} generations", found.files, found.generations));
+                    reply
+                        .checked
+                        .push(format!("{location}: {} files of {} generations", found.files, found.generations));
                     reply.findings.extend(found.faults.iter().map(|fault| format!("{location}: {fault}")));
                 }
                 Err(failure) => reply.findings.push(format!("{location}: {failure}")),
@@ -538,12 +546,13 @@ async fn table_prefixes(store: &dyn StateStore) -> Result<Vec<String>, StateErro
 }
 
 impl Live {
-    fn new(name: String, record: stored::SubmissionRecord) -> Self {
+    fn new(name: String, record: stored::SubmissionRecord, outcomes: BTreeMap<String, v1::TableOutcome>) -> Self {
         let (changed, _) = watch::channel(0);
         let paused = record.state() == stored::SubmissionState::Paused;
         Self {
             name,
             record: tokio::sync::Mutex::new(record),
+            outcomes: Mutex::new(outcomes),
             changed,
             paused: Arc::new(AtomicBool::new(paused)),
             cancelled: AtomicBool::new(false),
@@ -553,6 +562,10 @@ impl Live {
 
     fn runs(&self) -> std::sync::MutexGuard<'_, HashMap<CompactionId, Arc<Coordinator>>> {
         self.runs.lock().expect("no holder of the lock panics")
+    }
+
+    fn outcomes(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, v1::TableOutcome>> {
+        self.outcomes.lock().expect("no holder of the lock panics")
     }
 
     async fn has_ended(&self) -> bool {
@@ -600,7 +613,7 @@ impl Live {
                 bytes_done: sum.bytes_done,
                 rows_done: sum.rows_done,
             }),
-            tables: record.tables.iter().map(|table| outcome(table)).collect(),
+            tables: self.outcomes().values().cloned().collect(),
             complete: record.complete,
             reason: record.reason.clone(),
         }
@@ -609,13 +622,6 @@ impl Live {
 
 fn is_over(state: stored::SubmissionState) -> bool {
     matches!(state, stored::SubmissionState::Done | stored::SubmissionState::Cancelled)
-}
-
-fn outcome(encoded: &[u8]) -> v1::TableOutcome {
-    v1::TableOutcome::decode(encoded).unwrap_or_else(|error| v1::TableOutcome {
-        text: format!("what came of a table is not readable: {error}"),
-        ..Default::default()
-    })
 }
 
 fn decode_spec(record: &stored::SubmissionRecord) -> Result<v1::CompactSpec, Failure> {

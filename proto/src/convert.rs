@@ -89,7 +89,12 @@ impl From<&ObjectRef> for v1::ObjectRef {
 
 fn object_ref(field: &str, object: Option<v1::ObjectRef>) -> Result<ObjectRef, Failure> {
     let v1::ObjectRef { store, path } = required(field, object)?;
-    if store.is_empty() || store.contains(['/', ':']) {
+    // `NAME`, or `NAME/FOLDER` for the part of a store beneath a folder.
+    let (name, folder) = store.split_once('/').map_or((store.as_str(), None), |(name, folder)| (name, Some(folder)));
+    if let Some(folder) = folder {
+        check_path(&format!("{field}.store"), folder)?;
+    }
+    if name.is_empty() || name.contains(':') {
         return Err(wrong(&format!("{field}.store"), format_args!("{store:?} is not the alias of a store")));
     }
     check_path(&format!("{field}.path"), &path)?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use baler_common::model::error::{Failure, FailureClass};
-use baler_common::model::id::{AttemptId, Epoch};
+use baler_common::model::id::{AttemptId, CompactionId, Epoch, JobId};
 use baler_common::model::job::Assignment;
 use baler_common::model::outcome::{Outcome, Receipt};
 use baler_common::runtime::killpoint::killpoint;
@@ -223,7 +223,20 @@ impl Session {
             }
         }
         for assignment in reply.assignments {
-            let assignment = Assignment::try_from(assignment)?;
+            let (compaction, epoch, job) = (
+                CompactionId(assignment.compaction.clone()),
+                Epoch(assignment.epoch),
+                JobId(assignment.spec.as_ref().map_or(0, |spec| spec.job)),
+            );
+            let attempt = convert::attempt_from_wire(&assignment.attempt)?;
+            let assignment = match Assignment::try_from(assignment) {
+                Ok(assignment) => assignment,
+                // A job that says something wrong costs itself, not the worker.
+                Err(failure) => {
+                    self.ended.push(Outcome { compaction, epoch, attempt, job, result: Err(failure) });
+                    continue;
+                }
+            };
             if !self.running.contains_key(&assignment.attempt) {
                 self.start(assignment, sender.clone());
             }

@@ -1,8 +1,10 @@
 //! What a user asks of a cluster. Whichever coordinator is asked, the leader answers; a change of leader costs time only.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use baler_common::model::error::{Failure, FailureClass};
+use baler_common::model::object::ObjectRef;
 use baler_common::runtime::random::random_u64;
 use baler_coordinator::compaction::CompactError;
 use baler_coordinator::driver::RunProgress;
@@ -12,7 +14,6 @@ use baler_coordinator::submissions::spec_of;
 use baler_proto::v1;
 use baler_proto::v1::cluster_client::ClusterClient;
 use baler_proto::v1::compactions_client::CompactionsClient;
-use baler_common::model::object::ObjectRef;
 use serde_json::{Value, json};
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Status};
@@ -42,12 +43,7 @@ struct Coordinators {
 
 impl Coordinators {
     fn new(args: &ClusterArgs) -> Result<Self, Failure> {
-        Ok(Self {
-            addresses: args.coordinator.clone(),
-            tls: client_tls(&args.tls)?,
-            patience: args.wait,
-            current: 0,
-        })
+        Ok(Self { addresses: args.coordinator.clone(), tls: client_tls(&args.tls)?, patience: args.wait, current: 0 })
     }
 
     async fn channel(&self, address: &str) -> Result<Channel, Failure> {
@@ -104,7 +100,10 @@ impl Coordinators {
 
 /// Whether another try may help.
 fn passes(status: &Status) -> bool {
-    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Internal | Code::Aborted | Code::Cancelled)
+    matches!(
+        status.code(),
+        Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Internal | Code::Aborted | Code::Cancelled
+    )
 }
 
 fn refusal(status: &Status, address: &str) -> Failure {
@@ -168,7 +167,7 @@ fn located(location: &str) -> String {
 /// Watches a submission to its end. True when all of it was done.
 async fn follow(coordinators: &mut Coordinators, name: &str, json: bool) -> Result<bool, CompactError> {
     let mut view = ProgressView::new(name, json);
-    let mut told = 0;
+    let mut told = HashSet::new();
     let ended = loop {
         let request = v1::WatchRequest { submission: name.to_owned() };
         let mut stream = coordinators
@@ -178,10 +177,11 @@ async fn follow(coordinators: &mut Coordinators, name: &str, json: bool) -> Resu
             match stream.message().await {
                 Ok(Some(now)) => {
                     view.update(progress(&now));
-                    for table in now.tables.iter().skip(told).filter(|_| !json) {
-                        say(table.text.trim_end());
+                    for table in &now.tables {
+                        if told.insert(table.table.clone()) && !json {
+                            say(table.text.trim_end());
+                        }
                     }
-                    told = told.max(now.tables.len());
                     if matches!(now.state(), v1::SubmissionState::Done | v1::SubmissionState::Cancelled) {
                         break Some(now);
                     }
@@ -353,7 +353,8 @@ pub fn list(args: &ClusterArgs, as_json: bool) -> Result<bool, CompactError> {
 pub fn check(args: &ClusterArgs, as_json: bool) -> Result<bool, CompactError> {
     let mut coordinators = Coordinators::new(args)?;
     let found = runtime()?.block_on(
-        coordinators.ask(async |channel| Ok(ClusterClient::new(channel).check(v1::CheckRequest {}).await?.into_inner())),
+        coordinators
+            .ask(async |channel| Ok(ClusterClient::new(channel).check(v1::CheckRequest {}).await?.into_inner())),
     )?;
     if as_json {
         say(json!({"clean": found.findings.is_empty(), "findings": found.findings, "checked": found.checked}));

@@ -14,6 +14,7 @@ use baler_coordinator::driver::Settings;
 use baler_coordinator::service::cluster::UserService;
 use baler_coordinator::service::role::Role;
 use baler_coordinator::service::worker::WorkerService;
+use baler_coordinator::state::StateError;
 use baler_coordinator::state::election::{self, Candidate};
 use baler_coordinator::state::embedded::EmbeddedStore;
 use baler_coordinator::state::etcd::{EtcdOptions, EtcdStore};
@@ -26,14 +27,12 @@ use crate::args::CoordinatorArgs;
 use crate::compaction::runtime;
 use crate::show::{Style, compaction};
 
-/// The exit code of a coordinator that may not lead any more: start it again.
-pub const LOST: u8 = 75;
 /// Streams of one connection at most.
 const STREAMS_MAX: u32 = 64;
 /// How often a standby looks who leads.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// `baler coordinator`. False when the lead was lost: the process is to be started again.
+/// `baler coordinator`. Fails with [`StateError::Fenced`] when the lead was lost: the process is to be started again.
 pub fn coordinator(args: &CoordinatorArgs) -> Result<bool, CompactError> {
     let tls = server_tls(&args.tls)?;
     if tls.is_none() && !args.listen.ip().is_loopback() {
@@ -47,9 +46,9 @@ pub fn coordinator(args: &CoordinatorArgs) -> Result<bool, CompactError> {
     let stores = Arc::new(open_stores(&args.stores)?);
     runtime()?.block_on(async {
         let role = Arc::new(Role::default());
-        let listener = tokio::net::TcpListener::bind(args.listen).await.map_err(|error| {
-            Failure::new(FailureClass::Policy, format!("listen on {}: {error}", args.listen))
-        })?;
+        let listener = tokio::net::TcpListener::bind(args.listen)
+            .await
+            .map_err(|error| Failure::new(FailureClass::Policy, format!("listen on {}: {error}", args.listen)))?;
         let address = listener.local_addr().unwrap_or(args.listen);
         let scheme = if tls.is_some() { "https" } else { "http" };
         let own = args.advertise.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
@@ -75,7 +74,10 @@ pub fn coordinator(args: &CoordinatorArgs) -> Result<bool, CompactError> {
                 let message = format!("the server ended: {ended:?}");
                 Err(Failure::new(FailureClass::Transient, message).into())
             }
-            led = lead(args, &own, &role, stores) => led,
+            led = lead(args, &own, &role, stores) => match led? {
+                true => Ok(true),
+                false => Err(StateError::Fenced.into()),
+            },
         }
     })
 }
@@ -109,8 +111,7 @@ async fn lead(
         });
     };
     let store = EtcdStore::connect(EtcdOptions::new(endpoints.clone())).await?;
-    let candidate =
-        Candidate { store: store.clone(), holder, address: own.to_owned(), ttl: args.lease_ttl };
+    let candidate = Candidate { store: store.clone(), holder, address: own.to_owned(), ttl: args.lease_ttl };
     let known = role.clone();
     let looks = store.clone();
     // A standby tells workers and users where the leader is.

@@ -18,7 +18,6 @@ use crate::request::machine_memory;
 /// `baler worker`. Ends when it was asked to, by a signal or by the coordinator.
 pub fn worker(args: &WorkerArgs) -> Result<bool, CompactError> {
     let stores = Arc::new(open_stores(&args.stores)?);
-    let connection = Connection::new(&args.coordinator, client_tls(&args.tls)?)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let memory = args.memory.unwrap_or_else(|| machine_memory() / 2);
     let spill = args.spill.clone().unwrap_or_else(std::env::temp_dir);
@@ -29,7 +28,7 @@ pub fn worker(args: &WorkerArgs) -> Result<bool, CompactError> {
         false => run_attempt(&stores, assignment, context),
     });
     runtime()?.block_on(async {
-        // The connections are made on first use, which must be within the runtime.
+        let connection = Connection::new(&args.coordinator, client_tls(&args.tls)?)?;
         let session = Session::new(Arc::new(connection), run, slots).impatient();
         println!("worker {}", session.name());
         let (drain, draining) = watch::channel(false);

@@ -21,6 +21,7 @@ use std::time::Duration;
 use baler_common::model::id::Epoch;
 use baler_common::runtime::random::random_u64;
 use baler_proto::state::LeaderRecord;
+use futures::FutureExt;
 use prost::Message;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinHandle;
@@ -123,14 +124,18 @@ impl Candidate {
 
     async fn claim_with(&self, lease: LeaseId) -> Result<Option<Leadership>, StateError> {
         let op = random_u64();
-        let send = async |claim: Claim| {
+        let send = |claim: Claim| {
+            let store = self.store.clone();
             let record =
                 LeaderRecord { epoch: claim.epoch.0, holder: self.holder.clone(), address: self.address.clone(), op };
-            let compares = [claim.compare, Compare::Absent(keys::LEADER.to_owned())];
-            self.store.txn_leased(&compares, claim.change, (keys::LEADER, record.encode_to_vec()), lease).await
+            async move {
+                let compares = [claim.compare, Compare::Absent(keys::LEADER.to_owned())];
+                store.txn_leased(&compares, claim.change, (keys::LEADER, record.encode_to_vec()), lease).await
+            }
+            .boxed()
         };
         let store: Arc<dyn StateStore> = Arc::new(self.store.clone());
-        Leadership::claim(&store, &self.holder, op, send).await
+        Leadership::claim(&store, &self.holder, op, &send).await
     }
 }
 

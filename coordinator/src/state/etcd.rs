@@ -119,7 +119,7 @@ impl EtcdOptions {
             .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
             .with_require_leader(true);
         if let Some(user) = &self.user {
-            options = options.with_user(&user.name, &user.password).with_refresh_expired_token();
+            options = options.with_user(&user.name, &user.password).with_auto_token_refresh(true);
         }
         if let Some(tls) = &self.tls {
             let mut config = TlsOptions::new().ca_certificate(Certificate::from_pem(read_file(&tls.ca).await?));

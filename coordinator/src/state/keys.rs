@@ -42,6 +42,11 @@ pub fn submission(name: &str) -> String {
     format!("{SUBMISSIONS}{name}")
 }
 
+/// What came of the tables of a submission, as a prefix.
+pub fn outcomes(name: &str) -> String {
+    format!("1/o/{name}/")
+}
+
 /// The submission of an idempotency key, by its digest in hex.
 pub fn idempotency(digest: &str) -> String {
     format!("1/i/{digest}")

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use baler_common::model::id::Epoch;
 use baler_common::runtime::killpoint::killpoint;
 use baler_proto::state::EpochRecord;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use prost::Message;
 
 use super::scoped::ScopedStore;
@@ -36,20 +38,20 @@ impl Leadership {
     /// # Errors
     /// [`StateError::Fenced`] when another process took it at the same moment.
     pub async fn take(store: Arc<dyn StateStore>, holder: &str, op: u64) -> Result<Self, StateError> {
-        let send = async |claim: Claim| store.txn(&[claim.compare], &[claim.change]).await;
-        Self::claim(&store, holder, op, send).await?.ok_or(StateError::Fenced)
+        let send = |claim: Claim| {
+            let store = store.clone();
+            async move { store.txn(&[claim.compare], &[claim.change]).await }.boxed()
+        };
+        Self::claim(&store, holder, op, &send).await?.ok_or(StateError::Fenced)
     }
 
     /// Raises the epoch by one in the transaction that `send` makes of a claim; `None` when its conditions do not hold.
-    pub(super) async fn claim<S>(
+    pub(super) async fn claim(
         store: &Arc<dyn StateStore>,
         holder: &str,
         op: u64,
-        send: S,
-    ) -> Result<Option<Self>, StateError>
-    where
-        S: AsyncFn(Claim) -> Result<Applied, StateError>,
-    {
+        send: &(dyn Fn(Claim) -> BoxFuture<'static, Result<Applied, StateError>> + Send + Sync),
+    ) -> Result<Option<Self>, StateError> {
         let mut refused = false;
         for _ in 0..TRIES_MAX {
             let current = store.get(keys::EPOCH).await?;

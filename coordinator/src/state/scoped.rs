@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{Applied, Change, Compare, Entry, StateError, StateStore, keys};
+use super::{Applied, Change, Compare, Entry, Page, StateError, StateStore, keys};
 
 /// The part of `inner` whose keys begin with `prefix`.
 pub struct ScopedStore {
@@ -53,9 +53,15 @@ impl StateStore for ScopedStore {
         Ok(self.inner.get(&self.outer(key)).await?.map(|entry| self.inner(entry)))
     }
 
-    async fn range(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<Entry>, StateError> {
+    async fn range(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+        at: Option<u64>,
+    ) -> Result<Page, StateError> {
         let (prefix, after) = (format!("{}{prefix}", self.prefix), after.map(|key| self.outer(key)));
-        let found = self.inner.range(&prefix, after.as_deref(), limit).await?;
-        Ok(found.into_iter().map(|entry| self.inner(entry)).collect())
+        let found = self.inner.range(&prefix, after.as_deref(), limit, at).await?;
+        Ok(Page { entries: found.entries.into_iter().map(|entry| self.inner(entry)).collect(), ..found })
     }
 }
