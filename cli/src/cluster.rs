@@ -105,7 +105,7 @@ mod tests {
         std::fs::create_dir_all(root.join("database")).unwrap();
         let url = |path: &str| format!("file://{}/{path}", root.display());
         let data = NamedStore { name: "d".into(), url: url("data") };
-        let stores = open_stores(&[data.clone()]).unwrap();
+        let stores = open_stores(std::slice::from_ref(&data)).unwrap();
         assert_eq!(stores.alias_of(&url("data/in/")).unwrap(), "d/in");
         assert_eq!(stores.alias_of(&url("data")).unwrap(), "d");
         assert!(stores.alias_of(&url("database")).is_err());

@@ -150,7 +150,6 @@ pub fn run_table(
         let leadership = hold(&places.target_table(snapshot), running.args.state.as_ref()).await?;
         compact_table(places, snapshot, plan, leadership, &workers, Settings::default()).await
     });
-    drop(workers);
     view.finish();
     match done {
         Ok(result) => {

@@ -359,7 +359,7 @@ pub fn check(args: &ClusterArgs, as_json: bool) -> Result<bool, CompactError> {
     if as_json {
         say(json!({"clean": found.findings.is_empty(), "findings": found.findings, "checked": found.checked}));
     } else {
-        found.checked.iter().for_each(|line| say(line));
+        found.checked.iter().for_each(say);
         found.findings.iter().for_each(|line| say(format!("FAULT {line}")));
         if found.findings.is_empty() {
             say("all is well");
