@@ -275,6 +275,7 @@ pub async fn compact_table(
     } else {
         coordinator.move_run(RunState::Failed, None, "nothing could be committed").await?;
     }
+    coordinator.forget_jobs().await?;
     let plan = Arc::unwrap_or_clone(plan);
     Ok(TableResult { plan, committed, failed, untouched, adopted: adopted_count, ran, elapsed: started.elapsed() })
 }

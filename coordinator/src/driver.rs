@@ -17,6 +17,9 @@
 //! [`Evidence`]) before its job is recorded as verified, so that a later run, here or elsewhere, can adopt the output.
 //! Times are monotonic and only decide when to try again.
 
+mod request;
+mod told;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -28,7 +31,7 @@ use baler_common::model::job::{Assignment, JobSpec};
 use baler_common::model::outcome::{Outcome, Progress, Receipt};
 use baler_common::runtime::killpoint::killpoint;
 use baler_common::runtime::random::random_u64;
-use baler_proto::{convert, v1};
+use baler_proto::v1;
 use tokio::sync::{Mutex, Notify, broadcast};
 use tokio::time::Instant;
 
@@ -37,6 +40,8 @@ use crate::lifecycle::run::{Run, RunState};
 use crate::plan::Plan;
 use crate::state::leadership::Leadership;
 use crate::state::{Change, StateError, keys, records, runs};
+use request::Request;
+pub use told::{Event, RunProgress, Settled};
 
 /// Timers and limits of a run.
 #[derive(Debug, Clone, Copy)]
@@ -71,42 +76,6 @@ pub trait Evidence: Send + Sync {
     /// # Errors
     /// A retryable failure leaves the attempt unacknowledged; any other one counts as the attempt's.
     fn record(&self, spec: &JobSpec, receipt: &Receipt) -> Result<(), Failure>;
-}
-
-/// Something a person or a list may want to know.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Event {
-    Leased { job: JobId, attempt: AttemptId },
-    Adopted { job: JobId },
-    Verified { job: JobId, attempt: AttemptId },
-    Retried { job: JobId, attempt: AttemptId, failure: Failure },
-    Quarantined { job: JobId, failure: Failure },
-}
-
-/// How far a run is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RunProgress {
-    pub jobs: u32,
-    pub verified: u32,
-    pub quarantined: u32,
-    pub running: u32,
-    /// Input bytes and rows of all jobs.
-    pub bytes: u64,
-    pub rows: u64,
-    /// Input bytes and rows of verified jobs and of what running attempts have written.
-    pub bytes_done: u64,
-    pub rows_done: u64,
-}
-
-/// What became of the jobs, in plan order.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Settled {
-    pub verified: Vec<(JobId, Receipt)>,
-    pub failed: Vec<(JobId, Failure)>,
-    /// Jobs that were not run: the run was drained, or another job of their key failed.
-    pub untouched: Vec<JobId>,
-    /// Why the run ended before its jobs did: the state store refused a write, or another process leads.
-    pub stopped: Option<Failure>,
 }
 
 /// The coordinator of one run.
@@ -636,6 +605,11 @@ impl Coordinator {
         Ok(())
     }
 
+    /// Removes the job records of a run that is over; its receipts lie beside the data.
+    pub async fn forget_jobs(&self) -> Result<(), StateError> {
+        runs::forget_jobs(&self.leadership).await
+    }
+
     /// Stores why the table must not be touched until a person releases it.
     pub async fn store_stop(&self, stop: &records::Stop) -> Result<(), StateError> {
         runs::set_stop(&self.leadership, stop).await
@@ -653,35 +627,6 @@ fn settled(state: &State) -> Settled {
         }
     }
     found
-}
-
-/// A report with every field checked.
-struct Request {
-    worker: WorkerId,
-    sequence: u64,
-    free_slots: usize,
-    running: Vec<(AttemptId, Progress)>,
-    outcomes: Vec<Outcome>,
-}
-
-impl Request {
-    fn checked(request: v1::ReportRequest) -> Result<Self, Failure> {
-        if request.worker.is_empty() {
-            return Err(Failure::new(FailureClass::Policy, "message field worker: is empty"));
-        }
-        let running = |(n, running): (usize, v1::RunningAttempt)| {
-            let attempt = convert::attempt_from_wire(&running.attempt);
-            let attempt = attempt.map_err(convert::within(format_args!("running[{n}]")))?;
-            Ok((attempt, running.progress.unwrap_or_default().into()))
-        };
-        Ok(Self {
-            worker: WorkerId(request.worker),
-            sequence: request.sequence,
-            free_slots: if request.draining { 0 } else { request.free_slots as usize },
-            running: request.running.into_iter().enumerate().map(running).collect::<Result<_, Failure>>()?,
-            outcomes: convert::each("outcomes", request.outcomes)?,
-        })
-    }
 }
 
 impl State {

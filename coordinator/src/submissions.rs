@@ -7,16 +7,18 @@
 //!
 //! One table has one run at a time: a second submission of it waits for the first.
 
+mod check;
+pub mod spec;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use baler_common::model::error::{Failure, FailureClass};
 use baler_common::model::id::CompactionId;
-use baler_common::model::object::ObjectRef;
 use baler_common::runtime::killpoint::killpoint;
 use baler_common::runtime::random::random_u64;
-use baler_common::runtime::storage::{Store, Stores};
+use baler_common::runtime::storage::Stores;
 use baler_proto::{state as stored, v1};
 use futures::StreamExt;
 use prost::Message;
@@ -28,13 +30,12 @@ use crate::compaction::{
 };
 use crate::driver::{Coordinator, RunProgress, Settings};
 use crate::fleet::{Fleet, FleetWork};
-use crate::plan::{BloomChoice, Dedup, PlanOptions, PublishMode, TableSnapshot};
+use crate::plan::{PlanOptions, PublishMode, TableSnapshot};
 use crate::state::leadership::Leadership;
 use crate::state::{Change, Compare, StateError, StateStore, keys, range_all, runs};
-use crate::table::directory::fsck::fsck as look_for_faults;
 use crate::table::directory::generation::hex;
-use crate::table::directory::layout::RootAs;
-use crate::table::directory::{DirectoryTable, checks, prepared};
+use crate::table::directory::{DirectoryTable, prepared};
+use spec::{open_places, plan_options, root_as};
 
 /// Tables of one submission that are worked on at once.
 const TABLES_AT_ONCE: usize = 4;
@@ -455,78 +456,6 @@ impl Submissions {
         }
         Ok(())
     }
-
-    /// Looks over the state: every record must be readable and say what its kind may say.
-    ///
-    /// # Errors
-    /// The store cannot be read.
-    pub async fn check(&self) -> Result<v1::CheckReply, StateError> {
-        let store = self.leadership.store();
-        let mut reply = v1::CheckReply::default();
-        let all: Vec<v1::Submission> = self.list().await;
-        reply.checked.push(format!("{} submissions", all.len()));
-        for prefix in table_prefixes(store.as_ref()).await? {
-            let scoped = self.leadership.scoped(prefix.clone());
-            let record = match store.get(&format!("{prefix}at")).await? {
-                Some(entry) => stored::TableRecord::decode(entry.value.as_slice())
-                    .map_err(|error| StateError::Record { key: entry.key, message: error.to_string() })?,
-                None => {
-                    reply.findings.push(format!("{prefix}: it is not known whose state this is"));
-                    continue;
-                }
-            };
-            check_table(scoped.store().as_ref(), &record.location, &mut reply).await;
-            let stores = self.stores.clone();
-            let stored::TableRecord { location, store: alias, folder, .. } = record;
-            let looked = blocking(move || {
-                let table = DirectoryTable::new(stores.get(&alias)?, &folder);
-                look_for_faults(&table, false, &checks::rows_in_footer)
-            });
-            match looked.await {
-                Ok(found) => {
-                    reply
-                        .checked
-                        .push(format!("{location}: {} files of {} generations", found.files, found.generations));
-                    reply.findings.extend(found.faults.iter().map(|fault| format!("{location}: {fault}")));
-                }
-                Err(failure) => reply.findings.push(format!("{location}: {failure}")),
-            }
-        }
-        Ok(reply)
-    }
-}
-
-/// Looks over the state of one table.
-async fn check_table(store: &dyn StateStore, location: &str, reply: &mut v1::CheckReply) {
-    let mut found = |what: String| reply.findings.push(format!("{location}: {what}"));
-    match runs::stop(store).await {
-        Ok(None) => {}
-        Ok(Some(stop)) => found(format!("it is stopped: {}", stop.reason)),
-        Err(error) => found(error.to_string()),
-    }
-    let (mut jobs_seen, mut open) = (0, "no run is open".to_owned());
-    match runs::active(store).await {
-        Ok(None) => {}
-        Ok(Some((compaction, run))) => {
-            open = format!("run {compaction} is {:?}", run.state);
-            match runs::jobs(store, &compaction).await {
-                Ok(jobs) => {
-                    jobs_seen = jobs.len();
-                    for (id, job) in jobs {
-                        if id.0 >= run.jobs {
-                            found(format!("job {} is not in the plan of {compaction}", id.0));
-                        }
-                        if let Err(broken) = crate::lifecycle::job::check(&job) {
-                            found(format!("job {} of {compaction}: {broken}", id.0));
-                        }
-                    }
-                }
-                Err(error) => found(error.to_string()),
-            }
-        }
-        Err(error) => found(error.to_string()),
-    }
-    reply.checked.push(format!("{location}: {open}, {jobs_seen} job records"));
 }
 
 /// The parts of the store that hold the state of a table.
@@ -627,100 +556,4 @@ fn is_over(state: stored::SubmissionState) -> bool {
 fn decode_spec(record: &stored::SubmissionRecord) -> Result<v1::CompactSpec, Failure> {
     v1::CompactSpec::decode(record.spec.clone())
         .map_err(|error| Failure::new(FailureClass::Unsupported, format!("the submission is not readable: {error}")))
-}
-
-fn open_places(stores: &Stores, spec: &v1::CompactSpec) -> Result<Places, Failure> {
-    let beneath = |location: &str, create: bool| -> Result<Store, Failure> {
-        let alias = stores.alias_of(location)?;
-        match alias.split_once('/') {
-            None => stores.get(&alias),
-            Some((name, folder)) => stores.get(name)?.beneath(&alias, folder, create),
-        }
-    };
-    let source = beneath(&spec.source, false)?;
-    let Some(out) = &spec.out else {
-        let publish = if spec.torn_reads { PublishMode::TornReads } else { PublishMode::InPlace };
-        return Ok(Places { target: source.clone(), source, publish });
-    };
-    let (from, to) = (stores.alias_of(&spec.source)?, stores.alias_of(out)?);
-    let within = |inner: &str, outer: &str| format!("{inner}/").starts_with(&format!("{outer}/"));
-    if within(&from, &to) || within(&to, &from) {
-        let message = format!("the destination {out} and the source {} lie inside each other", spec.source);
-        return Err(Failure::new(FailureClass::Policy, message));
-    }
-    Ok(Places { source, target: beneath(out, true)?, publish: PublishMode::Destination })
-}
-
-fn root_as(spec: &v1::CompactSpec) -> RootAs {
-    match spec.layout() {
-        v1::LayoutKind::Unspecified => RootAs::Detect,
-        v1::LayoutKind::Root => RootAs::Tables,
-        v1::LayoutKind::Table => RootAs::Table,
-        v1::LayoutKind::Key => RootAs::Key,
-    }
-}
-
-/// The options of a plan as a submission tells them.
-///
-/// # Errors
-/// The failure names the field that is wrong.
-pub fn plan_options(spec: &v1::CompactSpec, publish: PublishMode) -> Result<PlanOptions, Failure> {
-    let missing = |field: &str| Failure::new(FailureClass::Policy, format!("{field} is missing"));
-    let mut options = PlanOptions::new(new_compaction(), publish, ObjectRef::new("target", ""));
-    options.target_bytes = spec.target_bytes.max(1);
-    options.min_input_files = spec.min_input_files.max(1);
-    options.rewrite = spec.rewrite;
-    options.evolve = spec.evolve;
-    options.max_bytes = spec.max_bytes;
-    options.selection = spec.conditions.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
-    options.dedup = match &spec.dedup {
-        None => Dedup::None,
-        Some(dedup) if dedup.tables.is_empty() => Dedup::All,
-        Some(dedup) => Dedup::Tables(dedup.tables.iter().cloned().collect()),
-    };
-    if let Some(bloom) = &spec.bloom {
-        options.bloom = match bloom.columns.is_empty() {
-            true => BloomChoice::None,
-            false => BloomChoice::Columns(bloom.columns.clone()),
-        };
-        options.bloom_false_positives_ppm = bloom.false_positives_ppm.max(1);
-    }
-    options.write = spec.write.clone().ok_or_else(|| missing("write"))?.try_into()?;
-    Ok(options)
-}
-
-/// A spec with these options.
-pub fn spec_of(source: String, out: Option<String>, root_as: RootAs, options: &PlanOptions) -> v1::CompactSpec {
-    let layout = match root_as {
-        RootAs::Detect => v1::LayoutKind::Unspecified,
-        RootAs::Tables => v1::LayoutKind::Root,
-        RootAs::Table => v1::LayoutKind::Table,
-        RootAs::Key => v1::LayoutKind::Key,
-    };
-    let ppm = options.bloom_false_positives_ppm;
-    v1::CompactSpec {
-        source,
-        out,
-        torn_reads: options.publish == PublishMode::TornReads,
-        layout: layout.into(),
-        target_bytes: options.target_bytes,
-        min_input_files: options.min_input_files,
-        rewrite: options.rewrite,
-        evolve: options.evolve,
-        dedup: match &options.dedup {
-            Dedup::None => None,
-            Dedup::All => Some(v1::Deduplication { tables: Vec::new() }),
-            Dedup::Tables(tables) => Some(v1::Deduplication { tables: tables.iter().cloned().collect() }),
-        },
-        conditions: options.selection.iter().map(ToString::to_string).collect(),
-        max_bytes: options.max_bytes,
-        write: Some((&options.write).into()),
-        bloom: match &options.bloom {
-            BloomChoice::Inherit => None,
-            BloomChoice::None => Some(v1::BloomFilters { columns: Vec::new(), false_positives_ppm: ppm }),
-            BloomChoice::Columns(columns) => {
-                Some(v1::BloomFilters { columns: columns.clone(), false_positives_ppm: ppm })
-            }
-        },
-    }
 }

@@ -10,7 +10,7 @@ use baler_coordinator::compaction::CompactError;
 use baler_coordinator::driver::RunProgress;
 use baler_coordinator::plan::PublishMode;
 use baler_coordinator::service::LEADER_KEY;
-use baler_coordinator::submissions::spec_of;
+use baler_coordinator::submissions::spec::spec_of;
 use baler_proto::v1;
 use baler_proto::v1::cluster_client::ClusterClient;
 use baler_proto::v1::compactions_client::CompactionsClient;

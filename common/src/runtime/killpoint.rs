@@ -51,6 +51,16 @@ pub const RARE: [&str; 7] = [
     "swap-generation",
 ];
 
+/// The points that only the leader of a cluster passes.
+pub const CLUSTER: [&str; 6] = [
+    "etcd-commit-before",
+    "etcd-commit-after",
+    "submit-before",
+    "submit-after",
+    "submission-before",
+    "submission-after",
+];
+
 static WANTED: OnceLock<Option<(String, u32)>> = OnceLock::new();
 static SEEN: AtomicU32 = AtomicU32::new(0);
 
