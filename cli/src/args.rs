@@ -314,7 +314,7 @@ pub struct TlsArgs {
 #[derive(Debug, Args)]
 pub struct CoordinatorArgs {
     /// The etcd servers that keep the state of the cluster.
-    #[arg(long, value_name = "URL,...", value_delimiter = ',', conflicts_with = "state")]
+    #[arg(long, value_name = "URL,...", value_delimiter = ',', env = "BALER_ETCD", conflicts_with = "state")]
     pub etcd: Option<Vec<String>>,
     /// Keep the state in this file instead: for a cluster with a single coordinator.
     #[arg(long, value_name = "FILE")]
