@@ -18,6 +18,8 @@
 //! Times are monotonic and only decide when to try again.
 
 mod request;
+mod settings;
+mod stragglers;
 mod told;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -35,39 +37,15 @@ use baler_proto::v1;
 use tokio::sync::{Mutex, Notify, broadcast};
 use tokio::time::Instant;
 
-use crate::lifecycle::job::{self, Attempt, Job, JobEvent, JobState, Limits};
+use crate::lifecycle::job::{self, Attempt, Job, JobEvent, JobState};
 use crate::lifecycle::run::{Run, RunState};
 use crate::plan::Plan;
 use crate::state::leadership::Leadership;
 use crate::state::{Change, StateError, keys, records, runs};
 use request::Request;
+pub use settings::{RETRY_AFTER_MAX, Settings};
+use stragglers::{Pace, Running, straggler};
 pub use told::{Event, RunProgress, Settled};
-
-/// Timers and limits of a run.
-#[derive(Debug, Clone, Copy)]
-pub struct Settings {
-    pub limits: Limits,
-    /// How long an attempt stays its worker's without a report.
-    pub lease: Duration,
-    /// How long an answer with nothing in it is held back.
-    pub poll: Duration,
-    /// How long a job waits after its first failure; doubled with each further one, up to [`RETRY_AFTER_MAX`].
-    pub retry_after: Duration,
-}
-
-/// Longest wait of a job that failed, before it is tried again.
-pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            limits: Limits::default(),
-            lease: Duration::from_secs(30),
-            poll: Duration::from_secs(2),
-            retry_after: Duration::from_millis(500),
-        }
-    }
-}
 
 /// What the run asks of the objects beside the data. Blocks.
 pub trait Evidence: Send + Sync {
@@ -112,6 +90,8 @@ struct State {
     failed_keys: BTreeSet<String>,
     /// A refuted job was quarantined: what else may be wrong is for a person to say.
     corrupt: bool,
+    /// Seconds a byte of jobs that were verified here.
+    seconds_per_byte: Vec<f64>,
 }
 
 struct Held {
@@ -121,6 +101,17 @@ struct Held {
     sequence: u64,
     lease_expires_at: Instant,
     progress: Progress,
+    started: Instant,
+    /// When the progress last changed.
+    moved: Instant,
+}
+
+impl Held {
+    fn new(job: JobId, worker: WorkerId, sequence: u64, lease: Duration) -> Self {
+        let now = Instant::now();
+        let (lease_expires_at, progress) = (now + lease, Progress::default());
+        Self { job, worker, sequence, lease_expires_at, progress, started: now, moved: now }
+    }
 }
 
 /// What one look at a run gave.
@@ -203,11 +194,8 @@ impl Coordinator {
         let (mut failed_keys, mut corrupt) = (BTreeSet::new(), false);
         for (spec, job) in plan.jobs.iter().zip(&jobs) {
             for attempt in &job.attempts {
-                let lease_expires_at = Instant::now() + settings.lease;
-                let worker = attempt.worker.clone();
                 // Of no report of this leader: only the lease, or the worker's own word, ends it.
-                let kept =
-                    Held { job: spec.job, worker, sequence: u64::MAX, lease_expires_at, progress: Progress::default() };
+                let kept = Held::new(spec.job, attempt.worker.clone(), u64::MAX, settings.lease);
                 held.insert(attempt.id, kept);
             }
             if job.state == JobState::Quarantined {
@@ -219,8 +207,17 @@ impl Coordinator {
         let mut queue: Vec<JobId> = plan.jobs.iter().map(|spec| spec.job).collect();
         queue.retain(|id| jobs[id.0 as usize].state == JobState::Pending);
         queue.sort_by_key(|id| (plan.jobs[id.0 as usize].input_bytes(), std::cmp::Reverse(*id)));
-        let state =
-            State { run, jobs, queue, not_before: HashMap::new(), latest: HashMap::new(), held, failed_keys, corrupt };
+        let state = State {
+            run,
+            jobs,
+            queue,
+            not_before: HashMap::new(),
+            latest: HashMap::new(),
+            held,
+            failed_keys,
+            corrupt,
+            seconds_per_byte: Vec::new(),
+        };
         let (events, _) = broadcast::channel(8192);
         Ok(Self {
             plan,
@@ -382,10 +379,14 @@ impl Coordinator {
         killpoint("outcome-before");
         self.persist(id, &next).await?;
         killpoint("outcome-after");
-        state.held.remove(&attempt);
+        let ended = state.held.remove(&attempt);
         let failure = next.failure.clone();
         match next.state {
             JobState::Verified => {
+                if let Some(held) = ended {
+                    let bytes = spec.input_bytes().max(1) as f64;
+                    state.seconds_per_byte.push(held.started.elapsed().as_secs_f64() / bytes);
+                }
                 state.held.retain(|_, held| held.job != id);
                 self.tell(Event::Verified { job: id, attempt });
             }
@@ -393,6 +394,7 @@ impl Coordinator {
                 let failure = failure.unwrap_or_else(|| Failure::new(FailureClass::WorkerLost, "the job was given up"));
                 state.corrupt |= failure.class == FailureClass::FingerprintMismatch;
                 state.failed_keys.insert(spec.key.clone());
+                state.held.retain(|_, held| held.job != id);
                 self.tell(Event::Quarantined { job: id, failure });
             }
             JobState::Pending => {
@@ -457,21 +459,58 @@ impl Coordinator {
                 Some(held) if held.worker == request.worker => {
                     held.lease_expires_at = expires_at;
                     held.sequence = held.sequence.min(request.sequence);
-                    held.progress = *progress;
+                    if held.progress != *progress {
+                        (held.progress, held.moved) = (*progress, Instant::now());
+                    }
                 }
                 _ => reply.stops.push(id.0.to_vec().into()),
             }
         }
     }
 
+    /// Takes back what was not heard of for a lease, and what gets no further.
     async fn expire(&self, state: &mut State) -> Result<(), Failure> {
         let now = Instant::now();
-        let expired = |(id, held): (&AttemptId, &Held)| (held.lease_expires_at < now).then_some((*id, held.job));
-        let lost: Vec<_> = state.held.iter().filter_map(expired).collect();
-        for (attempt, id) in lost {
-            self.apply(state, id, attempt, &JobEvent::LeaseLost(attempt)).await?;
+        let lost = |(id, held): (&AttemptId, &Held)| {
+            let event = if held.lease_expires_at < now {
+                JobEvent::LeaseLost(*id)
+            } else if now.duration_since(held.moved) > self.settings.stall {
+                let silent = format!("the attempt hangs: it got no further for {} s", self.settings.stall.as_secs());
+                JobEvent::Fail(*id, Failure::new(FailureClass::WorkerLost, silent))
+            } else {
+                return None;
+            };
+            Some((*id, held.job, event))
+        };
+        let lost: Vec<_> = state.held.iter().filter_map(lost).collect();
+        for (attempt, id, event) in lost {
+            self.apply(state, id, attempt, &event).await?;
         }
         Ok(())
+    }
+
+    /// The job of another worker that is so slow that this one had better try it too.
+    fn straggler(&self, state: &State, worker: &WorkerId) -> Option<JobId> {
+        let attempts = |job: JobId| state.held.values().filter(move |held| held.job == job);
+        let running: Vec<Running> = state
+            .held
+            .values()
+            .map(|held| Running {
+                job: held.job,
+                bytes: self.plan.jobs[held.job.0 as usize].input_bytes(),
+                ran: held.started.elapsed(),
+                is_taken: held.worker == *worker || attempts(held.job).count() > 1,
+            })
+            .collect();
+        let jobs: HashSet<JobId> = running.iter().map(|one| one.job).collect();
+        let pace = Pace {
+            jobs: state.jobs.len(),
+            ended: state.jobs.iter().filter(|job| job.is_settled()).count(),
+            second: running.len() - jobs.len(),
+            seconds_per_byte: &state.seconds_per_byte,
+            least: self.settings.second_after,
+        };
+        straggler(&running, &pace)
     }
 
     /// Leases the largest pending jobs to the worker.
@@ -480,12 +519,15 @@ impl Coordinator {
         let now = Instant::now();
         state.not_before.retain(|_, ready| *ready > now);
         while reply.assignments.len() < *free_slots && !self.draining.load(Ordering::Relaxed) && !state.corrupt {
-            let Some(place) = state.queue.iter().rposition(|id| !state.not_before.contains_key(id)) else {
+            let place = state.queue.iter().rposition(|id| !state.not_before.contains_key(id));
+            let Some(id) = place.map(|place| state.queue[place]).or_else(|| self.straggler(state, worker)) else {
                 return Ok(());
             };
-            let id = state.queue[place];
+            let second = place.is_none();
             let spec = &self.plan.jobs[id.0 as usize];
-            if state.failed_keys.contains(&spec.key) || state.jobs[id.0 as usize].state != JobState::Pending {
+            let is_open = state.jobs[id.0 as usize].state == if second { JobState::Leased } else { JobState::Pending };
+            if state.failed_keys.contains(&spec.key) || !is_open {
+                let Some(place) = place else { return Ok(()) };
                 state.queue.remove(place);
                 continue;
             }
@@ -493,6 +535,7 @@ impl Coordinator {
                 Attempt { id: AttemptId(random_u64().to_le_bytes()), epoch: self.epoch(), worker: worker.clone() };
             let lease = JobEvent::Lease(attempt.clone());
             let Ok(next) = job::step(spec, &state.jobs[id.0 as usize], &lease, self.settings.limits) else {
+                let Some(place) = place else { return Ok(()) };
                 state.queue.remove(place);
                 continue;
             };
@@ -500,15 +543,11 @@ impl Coordinator {
             killpoint("lease-before");
             self.persist(id, &next).await?;
             killpoint("lease-after");
-            state.queue.remove(place);
+            if let Some(place) = place {
+                state.queue.remove(place);
+            }
             state.jobs[id.0 as usize] = next;
-            let held = Held {
-                job: id,
-                worker: worker.clone(),
-                sequence: request.sequence,
-                lease_expires_at: Instant::now() + self.settings.lease,
-                progress: Progress::default(),
-            };
+            let held = Held::new(id, worker.clone(), request.sequence, self.settings.lease);
             state.held.insert(attempt.id, held);
             let assignment = Assignment {
                 compaction: self.plan.compaction.clone(),

@@ -209,6 +209,7 @@ async fn turn(coordinator: &Coordinator, name: &str, puppet: &mut Puppet, chance
 
 #[tokio::test]
 async fn the_invariants_hold_over_random_reports_and_lost_answers_of_the_store() {
+    let mut tried_twice = 0;
     for seed in 1..=300u64 {
         let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         // The first write, the record of the run, and the epoch may be lost as well.
@@ -218,6 +219,7 @@ async fn the_invariants_hold_over_random_reports_and_lost_answers_of_the_store()
             lease: if chance.draw(2) == 0 { Duration::ZERO } else { Duration::from_secs(3_600) },
             poll: Duration::ZERO,
             retry_after: Duration::ZERO,
+            second_after: if chance.draw(2) == 0 { Duration::ZERO } else { Duration::from_secs(3_600) },
             ..Settings::default()
         };
         let leadership = Leadership::take(store.clone(), "test", seed).await.unwrap();
@@ -248,6 +250,7 @@ async fn the_invariants_hold_over_random_reports_and_lost_answers_of_the_store()
                 let kept = proved.entry(id).or_insert_with(|| receipt.clone());
                 assert_eq!(*kept, receipt, "seed {seed} turn {turns}: verified job {id} changed");
             }
+            tried_twice += usize::from(state.jobs.iter().any(|job| job.attempts.len() > 1));
             if coordinator.is_settled(&state) {
                 break;
             }
@@ -260,4 +263,5 @@ async fn the_invariants_hold_over_random_reports_and_lost_answers_of_the_store()
             assert_eq!(ended.verified.len(), 9, "seed {seed}: nothing failed, so everything was done");
         }
     }
+    assert!(tried_twice > 0, "no job was ever given to a second worker");
 }
