@@ -151,11 +151,11 @@ class Cluster:
             "--listen", f"127.0.0.1:{self.ports[number]}", "--lease-ttl", LEASE, "--worker-lease", WORKER_LEASE, *self.stores,
         ], env)
 
-    def worker(self, slots=2, stores=None, env=None):
+    def worker(self, slots=2, stores=None, isolate=True, env=None):
         self.workers_started += 1
         process = self.run(f"worker-{self.workers_started}", [
             self.binary, "worker", "--coordinator", self.addresses, "--slots", str(slots), "--memory", "512MiB",
-            "--spill", self.folder, *(self.stores if stores is None else stores),
+            "--spill", self.folder, *(self.stores if stores is None else stores), *([] if isolate else ["--no-isolate"]),
         ], env)
         return process
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use baler_common::runtime::killpoint::{ALL, RARE};
+use baler_common::runtime::killpoint::{ALL, CLUSTER, RARE};
 use baler_coordinator::lifecycle::job::JobState;
 use baler_coordinator::lifecycle::run::RunState;
 use baler_coordinator::state::embedded::EmbeddedStore;
@@ -46,9 +46,10 @@ fn the_list_names_every_point_of_the_sources_once() {
         collect(&root.join(folder), &mut found);
     }
     let (named, listed): (BTreeSet<_>, BTreeSet<_>) =
-        (found.iter().map(String::as_str).collect(), ALL.into_iter().chain(RARE).collect());
+        (found.iter().map(String::as_str).collect(), ALL.into_iter().chain(CLUSTER).chain(RARE).collect());
     assert_eq!(named, listed);
-    assert_eq!((named.len(), listed.len()), (found.len(), ALL.len() + RARE.len()), "a name stands for one point");
+    let count = ALL.len() + CLUSTER.len() + RARE.len();
+    assert_eq!((named.len(), listed.len()), (found.len(), count), "a name stands for one point");
 }
 
 fn collect(folder: &Path, found: &mut Vec<String>) {

@@ -40,6 +40,9 @@ pub const ALL: [&str; 30] = [
     "commit-committed",
 ];
 
+/// The points that only the coordinator of a cluster passes, besides [`ALL`].
+pub const CLUSTER: [&str; 4] = ["submit-before", "submit-after", "submission-before", "submission-after"];
+
 /// The points that are passed only where something is replaced or exchanged.
 pub const RARE: [&str; 7] = [
     "commit-set-aside-before",
