@@ -71,7 +71,11 @@ pub enum Command {
     Man { folder: Option<PathBuf> },
     /// Print the points at which BALER_KILL_AT can kill the process, for tests.
     #[command(hide = true)]
-    KillPoints,
+    KillPoints {
+        /// Those that only a cluster passes.
+        #[arg(long)]
+        cluster: bool,
+    },
     /// Run one attempt in this process, for its parent.
     #[command(hide = true)]
     Attempt,

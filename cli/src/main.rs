@@ -17,6 +17,7 @@ mod work;
 
 use std::process::ExitCode;
 
+use baler_common::runtime::killpoint;
 use baler_coordinator::commit::CommitFailure;
 use baler_coordinator::state::StateError;
 use clap::{CommandFactory, Parser};
@@ -58,7 +59,13 @@ fn main() -> ExitCode {
 fn only_looks(command: &Command) -> bool {
     !matches!(
         command,
-        Command::Compact(_) | Command::Apply(_) | Command::Revert(_) | Command::Release(_) | Command::Gc(_)
+        Command::Compact(_)
+            | Command::Apply(_)
+            | Command::Revert(_)
+            | Command::Release(_)
+            | Command::Gc(_)
+            | Command::Coordinator(_)
+            | Command::Worker(_)
     )
 }
 
@@ -100,8 +107,9 @@ fn run(command: Command) -> Result<bool, CompactError> {
             Ok(true)
         }
         Command::Attempt => Ok(isolation::attempt().map(|()| true)?),
-        Command::KillPoints => {
-            baler_common::runtime::killpoint::ALL.iter().for_each(|name| println!("{name}"));
+        Command::KillPoints { cluster } => {
+            let names = if cluster { &killpoint::CLUSTER[..] } else { &killpoint::ALL[..] };
+            names.iter().for_each(|name| println!("{name}"));
             Ok(true)
         }
     }

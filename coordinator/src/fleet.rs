@@ -85,6 +85,12 @@ impl Fleet {
         self.inner().expected.remove(compaction);
     }
 
+    /// All runs that will be taken up were: what workers do for others is stopped.
+    pub fn resolve_all(&self) {
+        self.inner().expected.clear();
+        self.wake();
+    }
+
     /// Wakes workers that wait for something to do.
     pub fn wake(&self) {
         self.changed.notify_waiters();
@@ -217,6 +223,8 @@ pub struct FleetWork {
     pub fleet: Arc<Fleet>,
     /// While true, no job is handed out.
     pub paused: Arc<AtomicBool>,
+    /// Set before the runs in `watched` are withdrawn.
+    pub cancelled: Arc<AtomicBool>,
     /// The run while it goes on, so that it can be watched and withdrawn.
     pub watched: Arc<Mutex<HashMap<CompactionId, Arc<Coordinator>>>>,
 }
@@ -233,6 +241,10 @@ impl Workforce for FleetWork {
             inner.runs.insert(compaction.clone(), enlisted);
         }
         self.watched.lock().expect("no holder of the lock panics").insert(compaction.clone(), coordinator.clone());
+        // A cancellation that came before this run could be found.
+        if self.cancelled.load(Ordering::SeqCst) {
+            coordinator.withdraw("the submission was cancelled");
+        }
         self.fleet.wake();
         let settled = coordinator.wait_settled().await;
         self.fleet.inner().runs.remove(&compaction);

@@ -70,8 +70,6 @@ pub struct Submissions {
     live: Mutex<BTreeMap<String, Arc<Live>>>,
     /// One for each table that is or was worked on, by its location.
     tables: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    /// Set when this coordinator cannot write any more.
-    lost: watch::Sender<bool>,
 }
 
 /// A submission as the leader holds it.
@@ -82,7 +80,7 @@ struct Live {
     outcomes: Mutex<BTreeMap<String, v1::TableOutcome>>,
     changed: watch::Sender<u64>,
     paused: Arc<AtomicBool>,
-    cancelled: AtomicBool,
+    cancelled: Arc<AtomicBool>,
     runs: Arc<Mutex<HashMap<CompactionId, Arc<Coordinator>>>>,
 }
 
@@ -119,7 +117,6 @@ impl Submissions {
             }
             live.insert(name.clone(), Arc::new(Live::new(name, record, outcomes)));
         }
-        let (lost, _) = watch::channel(false);
         let found = Arc::new(Self {
             leadership,
             fleet,
@@ -128,13 +125,18 @@ impl Submissions {
             render,
             live: Mutex::new(live.clone()),
             tables: Mutex::default(),
-            lost,
         });
+        let mut taken_up = Vec::new();
         for submission in live.into_values() {
             if !submission.has_ended().await {
-                tokio::spawn(found.clone().carry_out(submission));
+                taken_up.push(tokio::spawn(found.clone().carry_out(submission)));
             }
         }
+        let fleet = found.fleet.clone();
+        tokio::spawn(async move {
+            futures::future::join_all(taken_up).await;
+            fleet.resolve_all();
+        });
         Ok(found)
     }
 
@@ -144,7 +146,7 @@ impl Submissions {
 
     /// Turns true when nothing can be made durable any more: another coordinator leads, or the store is gone.
     pub fn lost(&self) -> watch::Receiver<bool> {
-        self.lost.subscribe()
+        self.leadership.lost()
     }
 
     /// Stores a submission and begins it; gives its name.
@@ -262,10 +264,12 @@ impl Submissions {
             }
             self.store(&submission.name, &mut next).await?;
             *record = next;
+            if control == v1::Control::Cancel {
+                submission.cancelled.store(true, Ordering::SeqCst);
+            }
         }
         match control {
             v1::Control::Cancel => {
-                submission.cancelled.store(true, Ordering::Relaxed);
                 submission.runs().values().for_each(|run| run.withdraw("the submission was cancelled"));
             }
             _ => submission.paused.store(control == v1::Control::Pause, Ordering::Relaxed),
@@ -296,7 +300,7 @@ impl Submissions {
     /// Notes that this coordinator cannot write any more.
     fn failed(&self, error: StateError) -> StateError {
         if matches!(error, StateError::Fenced | StateError::Io(_) | StateError::Etcd { .. }) {
-            self.lost.send_replace(true);
+            self.leadership.lose();
         }
         error
     }
@@ -304,10 +308,11 @@ impl Submissions {
     /// Does a submission to its end.
     async fn carry_out(self: Arc<Self>, submission: Arc<Live>) {
         let done = self.tables_of(&submission).await;
-        if self.is_lost() || submission.cancelled.load(Ordering::Relaxed) {
+        let mut record = submission.record.lock().await;
+        // Looked at under the lock: a cancellation that was answered stands.
+        if self.is_lost() || is_over(record.state()) {
             return;
         }
-        let mut record = submission.record.lock().await;
         let mut next = record.clone();
         next.set_state(stored::SubmissionState::Done);
         next.ended_ms = now_ms();
@@ -323,7 +328,7 @@ impl Submissions {
     }
 
     fn is_lost(&self) -> bool {
-        *self.lost.borrow()
+        self.leadership.is_lost()
     }
 
     /// Compacts every table of a submission that has not ended yet.
@@ -383,6 +388,7 @@ impl Submissions {
         let work = FleetWork {
             fleet: self.fleet.clone(),
             paused: submission.paused.clone(),
+            cancelled: submission.cancelled.clone(),
             watched: submission.runs.clone(),
         };
         let settings = self.settings;
@@ -397,7 +403,8 @@ impl Submissions {
         if let Some((compaction, _)) = before {
             self.fleet.resolve(&compaction);
         }
-        if submission.cancelled.load(Ordering::Relaxed) {
+        // Without the right to write, a failure is that of this coordinator, not of the table: the next one takes it up.
+        if submission.cancelled.load(Ordering::Relaxed) || self.is_lost() {
             return Ok(());
         }
         let told = match &done {
@@ -407,7 +414,7 @@ impl Submissions {
             }
             Err(CompactError::State(error)) => {
                 // The next leader, or this one when it can write again, takes the table up.
-                self.lost.send_replace(true);
+                self.leadership.lose();
                 return Err(Failure::new(FailureClass::Transient, error.to_string()).into());
             }
             Err(error) => v1::TableOutcome {
@@ -417,9 +424,6 @@ impl Submissions {
                 json: serde_json::json!({"table": snapshot.table, "error": error.to_string()}).to_string(),
             },
         };
-        if self.is_lost() {
-            return Ok(());
-        }
         let key = format!("{}{}", keys::outcomes(&submission.name), hex(&Sha256::digest(&told.table).into()));
         let put = Change::Put(key, told.encode_to_vec());
         self.leadership.write(&[], &[put]).await.map_err(|error| self.failed(error))?;
@@ -484,7 +488,7 @@ impl Live {
             outcomes: Mutex::new(outcomes),
             changed,
             paused: Arc::new(AtomicBool::new(paused)),
-            cancelled: AtomicBool::new(false),
+            cancelled: Arc::default(),
             runs: Arc::default(),
         }
     }

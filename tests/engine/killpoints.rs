@@ -46,13 +46,10 @@ fn the_list_names_every_point_of_the_sources_once() {
         collect(&root.join(folder), &mut found);
     }
     let (named, listed): (BTreeSet<_>, BTreeSet<_>) =
-        (found.iter().map(String::as_str).collect(), ALL.into_iter().chain(RARE).chain(CLUSTER).collect());
+        (found.iter().map(String::as_str).collect(), ALL.into_iter().chain(CLUSTER).chain(RARE).collect());
     assert_eq!(named, listed);
-    assert_eq!(
-        (named.len(), listed.len()),
-        (found.len(), ALL.len() + RARE.len() + CLUSTER.len()),
-        "a name stands for one point"
-    );
+    let count = ALL.len() + CLUSTER.len() + RARE.len();
+    assert_eq!((named.len(), listed.len()), (found.len(), count), "a name stands for one point");
 }
 
 fn collect(folder: &Path, found: &mut Vec<String>) {

@@ -44,7 +44,8 @@ pub fn coordinator(args: &CoordinatorArgs) -> Result<bool, CompactError> {
         return Err(Failure::new(FailureClass::Policy, message).into());
     }
     let stores = Arc::new(open_stores(&args.stores)?);
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async {
         let role = Arc::new(Role::default());
         let listener = tokio::net::TcpListener::bind(args.listen)
             .await
@@ -79,7 +80,10 @@ pub fn coordinator(args: &CoordinatorArgs) -> Result<bool, CompactError> {
                 false => Err(StateError::Fenced.into()),
             },
         }
-    })
+    });
+    // A commit that is being made is not waited for: another coordinator may lead by now, and finishes it.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Waits for the lead, leads, and returns when that is over: true when it was asked to end.

@@ -40,6 +40,9 @@ pub const ALL: [&str; 30] = [
     "commit-committed",
 ];
 
+/// The points that only the coordinator of a cluster passes, besides [`ALL`].
+pub const CLUSTER: [&str; 4] = ["submit-before", "submit-after", "submission-before", "submission-after"];
+
 /// The points that are passed only where something is replaced or exchanged.
 pub const RARE: [&str; 7] = [
     "commit-set-aside-before",
@@ -49,16 +52,6 @@ pub const RARE: [&str; 7] = [
     "swap-exchanged",
     "swap-moved",
     "swap-generation",
-];
-
-/// The points that only the leader of a cluster passes.
-pub const CLUSTER: [&str; 6] = [
-    "etcd-commit-before",
-    "etcd-commit-after",
-    "submit-before",
-    "submit-after",
-    "submission-before",
-    "submission-after",
 ];
 
 static WANTED: OnceLock<Option<(String, u32)>> = OnceLock::new();

@@ -207,9 +207,9 @@ impl EtcdStore {
             let (mut kv, txn) = (self.kv.clone(), txn.clone());
             async move { kv.txn(txn).await }
         };
-        killpoint("etcd-commit-before");
+        killpoint("store-commit-before");
         let answer = repeat(&self.options, Repeat::NotTaken, send).await;
-        killpoint("etcd-commit-after");
+        killpoint("store-commit-after");
         match answer {
             Ok(answer) if answer.succeeded() => {
                 let revision = answer.header().map(etcd_client::ResponseHeader::revision);

@@ -11,6 +11,7 @@ use baler_proto::state::EpochRecord;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use prost::Message;
+use tokio::sync::watch;
 
 use super::scoped::ScopedStore;
 use super::{Applied, Change, Compare, Entry, StateError, StateStore, keys};
@@ -30,9 +31,15 @@ pub struct Leadership {
     store: Arc<dyn StateStore>,
     epoch: Epoch,
     revision: u64,
+    /// True once a write failed that only the fence or the store itself can refuse.
+    lost: Arc<watch::Sender<bool>>,
 }
 
 impl Leadership {
+    fn new(store: Arc<dyn StateStore>, epoch: Epoch, revision: u64) -> Self {
+        Self { store, epoch, revision, lost: Arc::new(watch::Sender::new(false)) }
+    }
+
     /// Takes the lead: raises the epoch by one. `op` tells this attempt's record from anyone else's.
     ///
     /// # Errors
@@ -59,8 +66,7 @@ impl Leadership {
             if let (Some(entry), Some(record)) = (&current, &record)
                 && record.op == op
             {
-                let (store, epoch) = (Arc::clone(store), Epoch(record.epoch));
-                return Ok(Some(Self { store, epoch, revision: entry.revision }));
+                return Ok(Some(Self::new(Arc::clone(store), Epoch(record.epoch), entry.revision)));
             }
             if refused {
                 return Ok(None);
@@ -76,7 +82,7 @@ impl Leadership {
             let applied = send(claim).await?;
             killpoint("epoch-after");
             match applied {
-                Applied::Yes(revision) => return Ok(Some(Self { store: Arc::clone(store), epoch, revision })),
+                Applied::Yes(revision) => return Ok(Some(Self::new(Arc::clone(store), epoch, revision))),
                 // An earlier try whose answer was lost makes this one conflict: look.
                 Applied::Conflict => refused = true,
                 Applied::Unknown => {}
@@ -102,15 +108,40 @@ impl Leadership {
     /// The same right over a part of the store; see [`ScopedStore`].
     pub fn scoped(&self, prefix: String) -> Self {
         let store = Arc::new(ScopedStore::new(self.store.clone(), prefix));
-        Self { store, epoch: self.epoch, revision: self.revision }
+        Self { store, epoch: self.epoch, revision: self.revision, lost: self.lost.clone() }
+    }
+
+    /// Turns true when nothing can be made durable any more, here or in a part of the store: another process leads, or
+    /// the store is gone. Whatever comes of work in progress after that is not to be believed: its writes failed too.
+    pub fn lost(&self) -> watch::Receiver<bool> {
+        self.lost.subscribe()
+    }
+
+    pub fn is_lost(&self) -> bool {
+        *self.lost.borrow()
+    }
+
+    /// Notes it for all who hold this right.
+    pub fn lose(&self) {
+        self.lost.send_replace(true);
     }
 
     /// Writes under the fence. A lost answer is resolved by looking at the first value written: values carry a random
-    /// `op`, so an equal value is this write's.
+    /// `op`, so an equal value is this write's. A failure is the end of this right, unless it may be due to `compares`.
     ///
     /// # Errors
     /// [`StateError::Fenced`] when a condition, or the epoch, does not hold.
     pub async fn write(&self, compares: &[Compare], changes: &[Change]) -> Result<u64, StateError> {
+        let written = self.try_write(compares, changes).await;
+        if let Err(StateError::Fenced | StateError::Io(_) | StateError::Etcd { .. }) = written
+            && compares.is_empty()
+        {
+            self.lose();
+        }
+        written
+    }
+
+    async fn try_write(&self, compares: &[Compare], changes: &[Change]) -> Result<u64, StateError> {
         let mut all = vec![Compare::Revision(keys::EPOCH.into(), self.revision)];
         all.extend_from_slice(compares);
         let mut lost = false;
@@ -172,6 +203,7 @@ mod tests {
         assert_eq!((first.epoch(), second.epoch()), (Epoch(1), Epoch(2)));
         let refused = first.write(&[], &[Change::Put("k".into(), b"2".to_vec())]).await;
         assert!(matches!(refused, Err(StateError::Fenced)));
+        assert!(first.is_lost() && first.scoped("part/".into()).is_lost() && !second.is_lost());
         assert_eq!(store.get("k").await.unwrap().unwrap().value, b"1");
     }
 
