@@ -160,7 +160,12 @@ async fn run(
     }
     // Every worker waits for work when the clock starts.
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let work = FleetWork { fleet, paused: Arc::new(AtomicBool::new(false)), watched: Arc::default() };
+    let work = FleetWork {
+        fleet,
+        paused: Arc::new(AtomicBool::new(false)),
+        watched: Arc::default(),
+        cancelled: Arc::default(),
+    };
     let started = Instant::now();
     let settled = work.run(coordinator.clone(), Arc::new(Stores::default())).await?;
     let took = started.elapsed();
