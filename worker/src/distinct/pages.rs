@@ -13,6 +13,8 @@ use parquet::file::reader::{ChunkReader, Length};
 
 /// Bytes fetched at once.
 const WINDOW_BYTES: u64 = 4 << 20;
+/// Bytes that a reader of unknown length gets at least, unless the source ends before: more than any page header takes.
+const HEADER_BYTES: u64 = 256 << 10;
 
 /// One reader's view of a source, up to the byte `end`.
 pub(super) struct Windowed {
@@ -27,13 +29,14 @@ impl Windowed {
         Self { source, end, window: Mutex::default() }
     }
 
-    /// `length` bytes from `start`, or up to a window of them if `length` is 0.
+    /// `length` bytes from `start`, or [`HEADER_BYTES`] to a window of them if `length` is 0.
     fn fetch(&self, start: u64, length: u64) -> Result<Bytes> {
         let beyond = || ParquetError::EOF(format!("bytes from {start} on were asked for, it ends at {}", self.end));
         let end = start.checked_add(length).filter(|&end| end <= self.end).ok_or_else(beyond)?;
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let (first, held) = (window.0, window.1.len() as u64);
-        let inside = start >= first && end <= first + held && (length > 0 || start < first + held);
+        let wanted = if length > 0 { length } else { HEADER_BYTES.min(self.end - start) };
+        let inside = start >= first && start + wanted <= first + held;
         if !inside {
             let wanted = length.max(WINDOW_BYTES).min(self.end - start);
             let content =
@@ -65,5 +68,25 @@ impl ChunkReader for Windowed {
             return Ok(Bytes::new());
         }
         self.fetch(start, length as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_header_across_the_end_of_a_window_is_read_whole() {
+        let content: Vec<u8> = (0..WINDOW_BYTES as usize + (1 << 20)).map(|n| (n / 7) as u8).collect();
+        let source = Arc::new(Source::from_bytes("input", content.clone().into()));
+        let windowed = Windowed::new(source, u64::MAX);
+        windowed.get_bytes(0, 10).unwrap();
+        for start in [WINDOW_BYTES - 3, WINDOW_BYTES - 1, WINDOW_BYTES, content.len() as u64 - 5] {
+            let mut head = [0; 5];
+            windowed.get_read(start).unwrap().read_exact(&mut head).unwrap();
+            assert_eq!(head, content[start as usize..start as usize + 5], "from {start}");
+        }
     }
 }
