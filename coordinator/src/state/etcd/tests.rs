@@ -174,6 +174,29 @@ async fn a_user_is_logged_in_and_a_wrong_one_refused() {
 }
 
 #[tokio::test]
+async fn both_ends_show_a_certificate() {
+    let (etcd, tls) = Etcd::start_with_tls();
+    let with = |tls: EtcdTls| EtcdOptions {
+        endpoints: vec![format!("https://{}", etcd.address())],
+        tls: Some(tls),
+        ..etcd.options()
+    };
+    let store = EtcdStore::connect(with(tls.clone())).await.unwrap();
+    applied(&store, &[put("k", "v")]).await;
+
+    let (_other, stranger) = Etcd::start_with_tls();
+    let without = EtcdTls { identity: None, ..tls.clone() };
+    let of_a_stranger = EtcdTls { identity: stranger.identity, ..tls.clone() };
+    let wrong_authority = EtcdTls { ca: stranger.ca, ..tls };
+    for (wrong, what) in [(without, "none"), (of_a_stranger, "a stranger's"), (wrong_authority, "authority")] {
+        let options = EtcdOptions { retry_for: Duration::from_millis(300), ..with(wrong) };
+        let error = EtcdStore::connect(options).await.unwrap_err().to_string();
+        assert!(error.starts_with("etcd at https://127.0.0.1:"), "{what}: {error}");
+        println!("{what}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn options_that_cannot_be_right_are_refused_with_the_reason() {
     let tls = EtcdTls { ca: "/nowhere/ca.pem".into(), identity: None };
     let base = EtcdOptions::new(vec!["http://h:1".into()]);
