@@ -62,7 +62,7 @@ impl Etcd {
     }
 
     /// Stops the process as a long pause does.
-    pub fn pause(&self) {
+    pub async fn pause(&self) {
         self.signal(Signal::STOP);
         // The signal is on its way to each thread for a moment.
         let threads = format!("/proc/{}/task", self.process.id());
@@ -71,7 +71,7 @@ impl Etcd {
             stat.rsplit_once(") ").unwrap().1.starts_with('T')
         };
         while !std::fs::read_dir(&threads).unwrap().all(stopped) {
-            std::thread::sleep(Duration::from_millis(1));
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 

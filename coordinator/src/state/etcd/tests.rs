@@ -145,7 +145,7 @@ async fn an_etcd_that_does_not_answer_is_named() {
     let mut store = etcd.store().await;
     store.options.retry_for = Duration::from_millis(500);
     store.options.call_timeout = Duration::from_millis(200);
-    etcd.pause();
+    etcd.pause().await;
     let error = store.get("k").await.unwrap_err().to_string();
     assert!(error.contains("no answer for 500ms: no answer within 200ms"), "{error}");
     assert_eq!(store.txn(&[], &[put("k", "v")]).await.unwrap(), Applied::Unknown);
