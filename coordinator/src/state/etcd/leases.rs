@@ -68,11 +68,10 @@ impl EtcdStore {
         (key, value): (&str, Vec<u8>),
         lease: LeaseId,
     ) -> Result<Applied, StateError> {
-        let changes = [change, Change::Put(key.to_owned(), value)];
-        check_limits(compares, &changes)?;
-        let [change, Change::Put(key, value)] = &changes else { unreachable!("made so above") };
         let options = PutOptions::new().with_lease(lease.0);
-        let operations = vec![self.change(change), TxnOp::put(self.key(key), value.as_slice(), Some(options))];
+        let leased = TxnOp::put(self.key(key), value.as_slice(), Some(options));
+        let operations = vec![self.change(&change), leased];
+        check_limits(compares, &[change, Change::Put(key.to_owned(), value)])?;
         match self.send(compares, operations).await? {
             Err(Trouble::LeaseGone) => Ok(Applied::Conflict),
             applied => applied.map_err(|trouble| self.failed(&trouble)),

@@ -145,7 +145,7 @@ async fn an_etcd_that_does_not_answer_is_named() {
     let mut store = etcd.store().await;
     store.options.retry_for = Duration::from_millis(500);
     store.options.call_timeout = Duration::from_millis(200);
-    etcd.pause();
+    etcd.pause().await;
     let error = store.get("k").await.unwrap_err().to_string();
     assert!(error.contains("no answer for 500ms: no answer within 200ms"), "{error}");
     assert_eq!(store.txn(&[], &[put("k", "v")]).await.unwrap(), Applied::Unknown);
@@ -170,6 +170,29 @@ async fn a_user_is_logged_in_and_a_wrong_one_refused() {
     for options in [with("root", "wr0ng"), with("nobody", "s3cret"), etcd.options()] {
         let error = EtcdStore::connect(options).await.unwrap_err().to_string();
         assert!(error.starts_with("etcd at http://127.0.0.1:") && !error.contains("wr0ng"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn both_ends_show_a_certificate() {
+    let (etcd, tls) = Etcd::start_with_tls();
+    let with = |tls: EtcdTls| EtcdOptions {
+        endpoints: vec![format!("https://{}", etcd.address())],
+        tls: Some(tls),
+        ..etcd.options()
+    };
+    let store = EtcdStore::connect(with(tls.clone())).await.unwrap();
+    applied(&store, &[put("k", "v")]).await;
+
+    let (_other, stranger) = Etcd::start_with_tls();
+    let without = EtcdTls { identity: None, ..tls.clone() };
+    let of_a_stranger = EtcdTls { identity: stranger.identity, ..tls.clone() };
+    let wrong_authority = EtcdTls { ca: stranger.ca, ..tls };
+    for (wrong, what) in [(without, "none"), (of_a_stranger, "a stranger's"), (wrong_authority, "authority")] {
+        let options = EtcdOptions { retry_for: Duration::from_millis(300), ..with(wrong) };
+        let error = EtcdStore::connect(options).await.unwrap_err().to_string();
+        assert!(error.starts_with("etcd at https://127.0.0.1:"), "{what}: {error}");
+        println!("{what}: {error}");
     }
 }
 
