@@ -32,7 +32,7 @@ impl Windowed {
     /// `length` bytes from `start`, or [`HEADER_BYTES`] to a window of them if `length` is 0.
     fn fetch(&self, start: u64, length: u64) -> Result<Bytes> {
         let beyond = || ParquetError::EOF(format!("bytes from {start} on were asked for, it ends at {}", self.end));
-        let end = start.checked_add(length).filter(|&end| end <= self.end).ok_or_else(beyond)?;
+        start.checked_add(length).filter(|&end| end <= self.end).ok_or_else(beyond)?;
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let (first, held) = (window.0, window.1.len() as u64);
         let wanted = if length > 0 { length } else { HEADER_BYTES.min(self.end - start) };
