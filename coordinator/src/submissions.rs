@@ -158,9 +158,9 @@ impl Submissions {
             let message = format!("it must have 1 to {KEY_BYTES_MAX} bytes");
             return Err(SubmitError::Field { field: "idempotency_key", message });
         }
-        self.stores.alias_of(&spec.source).map_err(|failure| field("spec.source", failure))?;
+        place_in(&self.stores, &spec.source).map_err(|failure| field("spec.source", failure))?;
         if let Some(out) = &spec.out {
-            self.stores.alias_of(out).map_err(|failure| field("spec.out", failure))?;
+            place_in(&self.stores, out).map_err(|failure| field("spec.out", failure))?;
         }
         plan_options(&spec, PublishMode::Destination).map_err(|failure| field("spec", failure))?;
         let encoded = spec.encode_to_vec();
@@ -631,6 +631,17 @@ fn is_over(state: stored::SubmissionState) -> bool {
 fn decode_spec(record: &stored::SubmissionRecord) -> Result<v1::CompactSpec, Failure> {
     v1::CompactSpec::decode(record.spec.clone())
         .map_err(|error| Failure::new(FailureClass::Unsupported, format!("the submission is not readable: {error}")))
+}
+
+/// Refuses a location that is in none of the stores, or that is written as if it would leave its store. The stores
+/// themselves refuse the latter too, but only once the submission is begun.
+fn place_in(stores: &Stores, location: &str) -> Result<(), Failure> {
+    let alias = stores.alias_of(location)?;
+    if alias.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
+        let message = "it has an empty, '.' or '..' segment";
+        return Err(Failure::new(FailureClass::Policy, message).in_file(location));
+    }
+    Ok(())
 }
 
 fn open_places(stores: &Stores, spec: &v1::CompactSpec) -> Result<Places, Failure> {
