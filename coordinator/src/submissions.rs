@@ -35,7 +35,7 @@ use crate::state::leadership::Leadership;
 use crate::state::{Change, Compare, StateError, StateStore, keys, range_all, runs};
 use crate::table::directory::generation::hex;
 use crate::table::directory::{DirectoryTable, prepared};
-use spec::{open_places, plan_options, root_as};
+use spec::{open_places, place_in, plan_options, root_as};
 
 /// Tables of one submission that are worked on at once.
 const TABLES_AT_ONCE: usize = 4;
@@ -159,9 +159,9 @@ impl Submissions {
             let message = format!("it must have 1 to {KEY_BYTES_MAX} bytes");
             return Err(SubmitError::Field { field: "idempotency_key", message });
         }
-        self.stores.alias_of(&spec.source).map_err(|failure| field("spec.source", failure))?;
+        place_in(&self.stores, &spec.source).map_err(|failure| field("spec.source", failure))?;
         if let Some(out) = &spec.out {
-            self.stores.alias_of(out).map_err(|failure| field("spec.out", failure))?;
+            place_in(&self.stores, out).map_err(|failure| field("spec.out", failure))?;
         }
         plan_options(&spec, PublishMode::Destination).map_err(|failure| field("spec", failure))?;
         let encoded = spec.encode_to_vec();

@@ -141,7 +141,7 @@ class Cluster:
 
     @property
     def stores(self):
-        """One place of the name `data` that holds source and destination."""
+        """The only places that the cluster may touch."""
         return ["--store", f"source=file://{self.source.root}", "--store", f"out=file://{self.out}"]
 
     def coordinator(self, number=0, env=None):

@@ -12,12 +12,12 @@ FILES = 12
 ROWS = 6_000
 
 
-def lay_out(root):
-    """Three tables, five keys, thirty jobs of two files."""
+def lay_out(root, files=FILES):
+    """Three tables, five keys, thirty jobs of two files; fewer where a test is about something else."""
     source = Source(root)
     for number, unit in enumerate(UNITS):
-        for chunk in range(FILES):
-            first = (number * FILES + chunk) * ROWS
+        for chunk in range(files):
+            first = (number * files + chunk) * ROWS
             table = pa.table({
                 "n": range(first, first + ROWS),
                 "s": [f"text {i * 7919 % 100_003}" if i % 5 else None for i in range(first, first + ROWS)],
@@ -26,20 +26,29 @@ def lay_out(root):
             source.put(unit, chunk, table)
     size = max(path.stat().st_size for unit in UNITS for path in source.paths(unit))
     source.options = ["--target-size", str(2 * size + size // 3)]
-    source.jobs = len(UNITS) * FILES // 2
+    source.jobs = len(UNITS) * files // 2
     source.before = digests(source.root)
+    return source
+
+
+def on_one_machine(baler, folder, files=FILES):
+    """The data, with `made`: the digests of what a single machine publishes."""
+    source = lay_out(folder / "source", files)
+    done = Compaction(baler, source, folder / "out", *source.options).succeeded().is_tidy()
+    source.made = {name: digest for name, digest in digests(done.out).items() if CONTROL not in name.split("/")}
+    assert len(source.made) == source.jobs
     return source
 
 
 @pytest.fixture(scope="session")
 def source(baler, tmp_path_factory):
-    """The data, with `made`: the digests of what a single machine publishes."""
-    folder = tmp_path_factory.mktemp("one-machine")
-    source = lay_out(folder / "source")
-    done = Compaction(baler, source, folder / "out", *source.options).succeeded().is_tidy()
-    source.made = {name: digest for name, digest in digests(done.out).items() if CONTROL not in name.split("/")}
-    assert len(source.made) == source.jobs
-    return source
+    return on_one_machine(baler, tmp_path_factory.mktemp("one-machine"))
+
+
+@pytest.fixture(scope="session")
+def small_source(baler, tmp_path_factory):
+    """Ten jobs."""
+    return on_one_machine(baler, tmp_path_factory.mktemp("small"), files=4)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Processes that die, stop and come back in the middle of a run. Whatever happens, the client ends with 0."""
 
 import signal
+import time
 
 from cluster.cluster import LOST_THE_LEAD, until
 
@@ -100,22 +101,15 @@ def test_etcd_dies_and_comes_back(cluster):
         cluster.worker()
     client = cluster.client()
     cluster.some_are_done(4)
-    for seconds in (0.5, 4):
+    for seconds in (0.5, 4):  # shorter and longer than the lease
         cluster.etcd.kill()
         until(lambda: not cluster.answers(cluster.etcd_port), 5, "etcd is gone")
-        pause(seconds)
+        time.sleep(seconds)
         cluster.start_etcd()
     assert client.ends(90) == 0, client.text() + cluster.logs()
     cluster.ended_well()
     codes = [code for coordinator in coordinators for code in coordinator.codes]
     assert set(codes) <= {1, LOST_THE_LEAD}, codes
-
-
-def pause(seconds):
-    """A fault that lasts this long."""
-    import time
-
-    time.sleep(seconds)
 
 
 def test_a_single_coordinator_is_killed_and_started_again(cluster):

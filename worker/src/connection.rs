@@ -16,8 +16,9 @@ use tonic::{Code, Status};
 
 use crate::session::Reporter;
 
-/// Longest call: the coordinator holds an answer back for less.
-const CALL_MAX: Duration = Duration::from_secs(30);
+/// Longest call: the coordinator holds an answer back for two seconds at most. A leader that stands still, its connections
+/// open, is given up after this, so that the next one hears of the attempts while their leases last.
+const CALL_MAX: Duration = Duration::from_secs(8);
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How often a silent connection is asked whether it lives, and how long it may take to say so.
 const ALIVE_EVERY: Duration = Duration::from_secs(20);

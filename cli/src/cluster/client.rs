@@ -27,6 +27,8 @@ use crate::show::say;
 
 /// How long a coordinator may take to answer.
 const CALL_MAX: Duration = Duration::from_secs(10);
+/// After this much silence a watcher asks again: a leader that stands still keeps its connections open.
+const SILENCE_MAX: Duration = Duration::from_secs(8);
 /// Pause before the next coordinator is asked.
 const AGAIN_AFTER: Duration = Duration::from_millis(300);
 /// Largest answer that is read, in bytes.
@@ -174,7 +176,8 @@ async fn follow(coordinators: &mut Coordinators, name: &str, json: bool) -> Resu
             .ask(async |channel| Ok(compactions(channel).watch(request.clone()).await?.into_inner()))
             .await?;
         let last = loop {
-            match stream.message().await {
+            let Ok(told_now) = tokio::time::timeout(SILENCE_MAX, stream.message()).await else { break None };
+            match told_now {
                 Ok(Some(now)) => {
                     view.update(progress(&now));
                     for table in &now.tables {

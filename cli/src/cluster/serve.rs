@@ -93,7 +93,9 @@ async fn lead(
     role: &Arc<Role>,
     stores: Arc<baler_common::runtime::storage::Stores>,
 ) -> Result<bool, CompactError> {
-    let settings = Settings { lease: args.worker_lease, poll: args.worker_lease / 8, ..Settings::default() };
+    let usual = Settings::default();
+    // Never longer than a worker waits for an answer, however long its lease is.
+    let settings = Settings { lease: args.worker_lease, poll: usual.poll.min(args.worker_lease / 8), ..usual };
     let render: Render = Arc::new(|result: &TableResult| {
         (compaction::text(result, Style::plain()), compaction::table_json(result).to_string())
     });

@@ -9,6 +9,17 @@ use crate::compaction::{Places, new_compaction};
 use crate::plan::{BloomChoice, Dedup, PlanOptions, PublishMode};
 use crate::table::directory::layout::RootAs;
 
+/// Refuses a location that is in none of the stores, or that is written as if it would leave its store. The stores
+/// themselves refuse the latter too, but only once the submission is begun.
+pub(super) fn place_in(stores: &Stores, location: &str) -> Result<(), Failure> {
+    let alias = stores.alias_of(location)?;
+    if alias.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
+        let message = "it has an empty, '.' or '..' segment";
+        return Err(Failure::new(FailureClass::Policy, message).in_file(location));
+    }
+    Ok(())
+}
+
 /// Opens the places of a submission, which lie in the stores of this process.
 pub(super) fn open_places(stores: &Stores, spec: &v1::CompactSpec) -> Result<Places, Failure> {
     let beneath = |location: &str, create: bool| -> Result<Store, Failure> {
