@@ -1,6 +1,8 @@
 //! What must hold after every step. The numbers are those of the design and of `docs/model.md`.
 
-use super::protocol::{Guard, JobPhase, Object, Protocol, Run, Shown, State, Step};
+use super::guards::Guard;
+use super::protocol::{Protocol, Step};
+use super::state::{JobPhase, Object, Run, Shown, State};
 
 pub const S1: &str = "S1 rows exactly once";
 pub const S2: &str = "S2 one accepted attempt per job";
@@ -17,9 +19,9 @@ pub fn broken(protocol: &Protocol, before: &State, step: &Step) -> Option<&'stat
     let jobs = 0..protocol.bounds.jobs;
     let checks: [(&'static str, bool); 7] = [
         (S1, jobs.clone().all(|job| rows_once(protocol, after, job))),
+        (S5, jobs.clone().all(|job| inputs_after_committed(after, job))),
         (S3, jobs.clone().all(|job| referenced_exist(protocol, after, job))),
         (S4, after.applied <= 1),
-        (S5, jobs.clone().all(|job| inputs_after_committed(after, job))),
         (S2, jobs.clone().all(|job| one_accepted(protocol, before, after, job))),
         (S6, jobs.clone().all(|job| condemned_is_unreferenced(after, job))),
         (S7, step.writer.is_none_or(|epoch| epoch == before.epoch)),

@@ -18,175 +18,12 @@
 //! - A delete that is allowed by something permanent may land at any time, so it is not stored as a request either.
 
 use super::explorer::Model;
+use super::guards::{Bounds, Guard};
 use super::invariants;
-
-pub const COORDINATORS: usize = 2;
-pub const JOBS: usize = 2;
-pub const ATTEMPTS: usize = 3;
-
-/// What keeps a late or doubled actor from doing harm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
-    /// Every write of state compares the epoch.
-    EpochCompare,
-    /// Every write of a record compares the record's revision.
-    ModCompare,
-    /// Who takes over reads the state at the revision of its epoch.
-    LoadAtTakeover,
-    /// Objects carry the attempt's name, so no two attempts write the same one.
-    AttemptNames,
-    /// A completion compares that the attempt has no tombstone.
-    TombstoneCheck,
-    /// Only an attempt that the record lists is accepted: no refuted one.
-    ListedOnly,
-    /// A job that is done takes no other completion.
-    FirstCompletionWins,
-    /// An attempt is verified only if its two fingerprints agree.
-    JudgeFingerprints,
-    /// A commit is prepared only from verified jobs.
-    PrepareVerified,
-    /// Only verified jobs are folded.
-    FoldVerified,
-    /// A commit applies only to the version that it was made for.
-    VersionCompare,
-    /// A commit is sent only if the history does not show it.
-    HistoryCheck,
-    /// A commit is sent only if all its inputs are live.
-    InputLiveCheck,
-    /// An error of a commit is no reason to give its files up.
-    KeepOnUnknown,
-    /// An error of a commit is no reason to call the run failed; a missing input is.
-    FailOnlyDefinite,
-    /// After the commit is prepared nobody can cancel.
-    NoCancelAfterPrepared,
-    /// A durable tombstone comes before the delete.
-    TombstoneFirst,
-    /// Inputs are deleted only after the record says committed.
-    InputsAfterCommitted,
-}
-
-/// How far each dimension goes.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    pub jobs: usize,
-    /// Attempts that one job may get, two at once included.
-    pub attempts_per_job: usize,
-    pub attempts_in_all: u32,
-    /// Times that a coordinator may take over.
-    pub epochs: u8,
-    /// Commit requests under way at once.
-    pub in_flight: usize,
-    /// Objects with wrong rows at once.
-    pub corrupt: usize,
-    /// Rewrites of an input by somebody else.
-    pub foreign: u8,
-    pub folding: bool,
-    /// Answers of the store get lost, and coordinators read their view anew at any moment.
-    pub doubt: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum JobPhase {
-    Absent,
-    Leased,
-    Done(u8),
-    Verified(u8),
-}
-
-/// A job's record. Sets of attempts are bits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Record {
-    pub phase: JobPhase,
-    pub listed: u8,
-    pub refuted: u8,
-}
-
-impl Record {
-    pub fn accepted(&self) -> Option<u8> {
-        match self.phase {
-            JobPhase::Done(attempt) | JobPhase::Verified(attempt) => Some(attempt),
-            JobPhase::Absent | JobPhase::Leased => None,
-        }
-    }
-}
-
-/// What a commit publishes: an attempt for each job.
-pub type Manifest = [u8; JOBS];
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Run {
-    Running,
-    Prepared(Manifest),
-    Committed,
-    Cancelled,
-    Failed,
-}
-
-/// What the store holds of a run, and what a coordinator believes that it holds.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Records {
-    pub run: Run,
-    pub jobs: [Record; JOBS],
-    /// The attempt that a result segment names.
-    pub folded: [Option<u8>; JOBS],
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Coordinator {
-    /// 0: does not lead and never did since it started.
-    pub epoch: u8,
-    pub view: Records,
-    /// Attempts whose report came and whose object was looked at.
-    pub reported: [u8; JOBS],
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Object {
-    Absent,
-    Good,
-    Corrupt,
-}
-
-/// What the current version of the table shows of one job's rows.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Shown {
-    Input,
-    Output(u8),
-    Foreign,
-    Twice,
-}
-
-/// A commit request that left its sender.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Commit {
-    pub on_current_version: bool,
-    pub manifest: Manifest,
-}
-
-/// What happened to one job outside the records.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Place {
-    /// Attempts that were handed to a worker, which may finish them at any time.
-    pub issued: u8,
-    /// Attempts with a tombstone, or without [`Guard::TombstoneFirst`] those with a delete under way.
-    pub tombstones: u8,
-    pub objects: [Object; ATTEMPTS],
-    pub shown: Shown,
-    pub input_exists: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct State {
-    pub epoch: u8,
-    pub store: Records,
-    pub coordinators: [Coordinator; COORDINATORS],
-    pub places: [Place; JOBS],
-    pub in_flight: [Option<Commit>; 2],
-    /// How often the table's history shows the commit; 2 stands for more.
-    pub applied: u8,
-    pub foreign: u8,
-}
+use super::state::{
+    COORDINATORS, Commit, Coordinator, DOWN, JOBS, JobPhase, Manifest, Object, RECORDS, Record, Records, Run, Shown,
+    State,
+};
 
 pub struct Step {
     pub name: &'static str,
@@ -204,14 +41,6 @@ pub struct Protocol {
     /// Properties that are not looked at, to see what comes after them.
     pub unwatched: Vec<&'static str>,
 }
-
-const RECORDS: Records = Records {
-    run: Run::Running,
-    jobs: [Record { phase: JobPhase::Absent, listed: 0, refuted: 0 }; JOBS],
-    folded: [None; JOBS],
-};
-
-const DOWN: Coordinator = Coordinator { epoch: 0, view: RECORDS, reported: [0; JOBS] };
 
 fn bit(attempt: u8) -> u8 {
     1 << attempt
@@ -231,22 +60,7 @@ impl Model for Protocol {
     type Step = Step;
 
     fn initial(&self) -> State {
-        let place = Place {
-            issued: 0,
-            tombstones: 0,
-            objects: [Object::Absent; ATTEMPTS],
-            shown: Shown::Input,
-            input_exists: true,
-        };
-        State {
-            epoch: 0,
-            store: RECORDS,
-            coordinators: [DOWN; COORDINATORS],
-            places: [place; JOBS],
-            in_flight: [None; 2],
-            applied: 0,
-            foreign: 0,
-        }
+        State::first()
     }
 
     fn steps(&self, s: &State, steps: &mut Vec<Step>) {
@@ -274,29 +88,8 @@ impl Model for Protocol {
 
     /// Coordinators and jobs have no identity of their own: their order in a state is the smallest of all.
     fn target(&self, step: &Step) -> State {
-        let mut state = step.next;
-        state.coordinators.sort_unstable();
-        if self.bounds.jobs < JOBS {
-            return state;
-        }
-        let mut swapped = state;
-        for records in [&mut swapped.store].into_iter().chain(swapped.coordinators.iter_mut().map(|c| &mut c.view)) {
-            records.jobs.swap(0, 1);
-            records.folded.swap(0, 1);
-            if let Run::Prepared(manifest) = &mut records.run {
-                manifest.swap(0, 1);
-            }
-        }
-        for coordinator in &mut swapped.coordinators {
-            coordinator.reported.swap(0, 1);
-        }
-        swapped.places.swap(0, 1);
-        for commit in swapped.in_flight.iter_mut().flatten() {
-            commit.manifest.swap(0, 1);
-        }
-        swapped.in_flight.sort_unstable();
-        swapped.coordinators.sort_unstable();
-        state.min(swapped)
+        let state = step.next.in_order();
+        if self.bounds.jobs < JOBS { state } else { state.min(state.with_jobs_swapped().in_order()) }
     }
 
     fn broken(&self, before: &State, step: &Step) -> Option<&'static str> {
@@ -305,7 +98,7 @@ impl Model for Protocol {
 
     /// Neither somebody's wish to stop, nor a foreign writer, nor a fault is a way to an end.
     fn counts(&self, step: &Step) -> bool {
-        !matches!(step.name, "cancel" | "foreign rewrite" | "upload corrupt")
+        !matches!(step.name, "cancel" | "foreign rewrite" | "revert" | "upload corrupt")
     }
 
     fn is_end(&self, s: &State) -> bool {
@@ -505,7 +298,7 @@ impl Protocol {
         }
     }
 
-    /// Preparation, cancel, commit requests, and what the history says.
+    /// Preparation, cancel, commit requests, what the history says, and when inputs may go.
     fn run(&self, s: &State, who: usize, steps: &mut Vec<Step>) {
         let view = &s.coordinators[who].view;
         let jobs = &s.places[..self.bounds.jobs];
@@ -518,7 +311,15 @@ impl Protocol {
                 return;
             }
             Run::Prepared(manifest) => manifest,
-            Run::Committed | Run::Cancelled | Run::Failed => return,
+            Run::Committed => {
+                let is_unreferenced = jobs.iter().all(|place| place.shown != Shown::Input);
+                if !s.boundary && (is_unreferenced || !self.has(Guard::BoundaryUnreferenced)) {
+                    let next = State { boundary: true, ..*s };
+                    steps.push(Step { name: "raise boundary", about: (who, 0), next, writer: None });
+                }
+                return;
+            }
+            Run::Cancelled | Run::Failed => return,
         };
         let inputs_live = jobs.iter().all(|place| place.shown == Shown::Input);
         let may_send =
@@ -526,8 +327,8 @@ impl Protocol {
         let under_way = s.in_flight.iter().flatten().count();
         if may_send && under_way < self.bounds.in_flight {
             let mut next = *s;
-            next.in_flight[0] = Some(Commit { on_current_version: true, manifest });
-            next.in_flight.sort_unstable();
+            let free = next.in_flight.iter_mut().find(|slot| slot.is_none()).expect("in_flight is at most the slots");
+            *free = Some(Commit { on_current_version: true, manifest });
             steps.push(Step { name: "send commit", about: (who, 0), next, writer: None });
         }
         if s.applied > 0 {
@@ -577,16 +378,15 @@ impl Protocol {
                 push("delete", Object::Absent);
             }
         }
-        let may_go = match s.store.run {
-            Run::Committed => true,
-            Run::Prepared(_) | Run::Failed => !self.has(Guard::InputsAfterCommitted),
-            Run::Running | Run::Cancelled => false,
-        };
-        if may_go && place.input_exists {
+        if place.input_exists && (s.boundary || self.may_go_early(s)) {
             let mut next = *s;
             next.places[job].input_exists = false;
             steps.push(Step { name: "delete input", about: (job, 0), next, writer: None });
         }
+    }
+
+    fn may_go_early(&self, s: &State) -> bool {
+        !self.has(Guard::InputsAfterCommitted) && matches!(s.store.run, Run::Prepared(_) | Run::Failed)
     }
 
     /// Commits that land or get lost, and a foreign writer.
@@ -595,7 +395,6 @@ impl Protocol {
             let Some(commit) = s.in_flight[index] else { continue };
             let mut without = *s;
             without.in_flight[index] = None;
-            without.in_flight.sort_unstable();
             // Lost on the way, or refused because an unrelated version came first.
             steps.push(Step { name: "commit lost", about: (0, 0), next: without, writer: None });
             if commit.on_current_version || !self.has(Guard::VersionCompare) {
@@ -607,8 +406,19 @@ impl Protocol {
                 steps.push(Step { name: "commit lands", about: (0, 0), next, writer: None });
             }
         }
-        for job in 0..self.bounds.jobs {
-            if s.foreign < self.bounds.foreign && s.places[job].shown == Shown::Input {
+        if s.foreign == self.bounds.foreign {
+            return;
+        }
+        let jobs = 0..self.bounds.jobs;
+        let is_committed = jobs.clone().all(|job| matches!(s.places[job].shown, Shown::Output(_)));
+        if is_committed && (!s.boundary || !self.has(Guard::RevertMindsBoundary)) {
+            let mut next = self.new_version(*s);
+            next.foreign += 1;
+            jobs.clone().for_each(|job| next.places[job].shown = Shown::Input);
+            steps.push(Step { name: "revert", about: (0, 0), next, writer: None });
+        }
+        for job in jobs {
+            if s.places[job].shown == Shown::Input {
                 let mut next = self.new_version(*s);
                 next.foreign += 1;
                 next.places[job].shown = Shown::Foreign;
