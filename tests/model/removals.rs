@@ -77,7 +77,8 @@ fn without_a_guard_what_it_holds_breaks() {
             let begun = Instant::now();
             let explored = explore(&protocol, STATES_MAX);
             let found = explored.violation.as_ref().map(|violation| (violation.property, violation.path.len()));
-            line += &format!(" | {found:?} in {} states, {:.1?}", explored.states.len(), begun.elapsed());
+            let shown = found.map_or("nothing".to_owned(), |(property, depth)| format!("{property}, depth {depth}"));
+            line += &format!(" | {shown}, {} states, {:.1?}", explored.states.len(), begun.elapsed());
             if found != expected {
                 let path = explored.violation.map(|violation| violation.path).unwrap_or_default();
                 wrong.push(format!("{guards:?}: expected {expected:?}, found {found:?} by {path:?}"));
