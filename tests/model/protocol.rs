@@ -135,7 +135,8 @@ impl Protocol {
         if self.has(Guard::AttemptNames) { attempt.into() } else { 0 }
     }
 
-    /// A transaction: applied if its compares hold. The coordinator learns it, or in doubt does not.
+    /// A transaction: applied if its compares hold. The coordinator learns it, or in doubt does not. Tombstones are not
+    /// part of a view: the completion compares them in the store, and what they allow to delete is permanent.
     fn write(&self, s: &State, who: usize, name: &'static str, attempt: u8, write: Write, steps: &mut Vec<Step>) {
         let writer = &s.coordinators[who];
         if self.has(Guard::EpochCompare) && writer.epoch != s.epoch {
@@ -175,6 +176,7 @@ impl Protocol {
         let view = &mut next.coordinators[who];
         apply(&mut view.view);
         if let Write::Job(job, Record { phase: JobPhase::Verified(_) | JobPhase::Absent, .. }) = write {
+            // Nothing is asked of these reports any more; forgetting them leaves fewer states.
             view.reported[job] = 0;
         }
         steps.push(Step { name, about, next, writer: Some(writer.epoch) });
@@ -218,6 +220,7 @@ impl Protocol {
             let is_taken = is_open || !self.has(Guard::FirstCompletionWins);
             let known = if self.has(Guard::ListedOnly) { record.listed } else { record.listed | record.refuted };
             if !is_taken || known & bit(attempt) == 0 {
+                // A report that the view has no use for is refused, and may come again.
                 continue;
             }
             let object = s.places[job].objects[self.object(attempt)];
