@@ -52,6 +52,12 @@ pub trait Workforce: Send + Sync {
     /// # Errors
     /// The workers cannot go on at all.
     async fn run(&self, coordinator: Arc<Coordinator>, stores: Arc<Stores>) -> Result<Settled, Failure>;
+
+    /// Whether its workers go on when the coordinator dies, so that attempts of an earlier one may still end. Workers of
+    /// the coordinator's own process are gone with it, and nothing is gained by waiting for them.
+    fn outlives_the_coordinator(&self) -> bool {
+        false
+    }
 }
 
 /// Why a table could not be compacted at all.
@@ -180,7 +186,8 @@ pub async fn compact_table(
     if let Some(stop) = state_runs::stop(leadership.store().as_ref()).await? {
         return Err(CompactError::Stopped { reason: stop.reason });
     }
-    let (plan, is_resumed) = match resumed(&leadership, &plan).await? {
+    let earlier = if workforce.outlives_the_coordinator() { resumed(&leadership, &plan).await? } else { None };
+    let (plan, is_resumed) = match earlier {
         Some(plan) => (plan, true),
         None => (plan, false),
     };

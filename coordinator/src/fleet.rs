@@ -231,6 +231,10 @@ pub struct FleetWork {
 
 #[async_trait]
 impl Workforce for FleetWork {
+    fn outlives_the_coordinator(&self) -> bool {
+        true
+    }
+
     async fn run(&self, coordinator: Arc<Coordinator>, _stores: Arc<Stores>) -> Result<Settled, Failure> {
         let compaction = coordinator.plan().compaction.clone();
         coordinator.also_wake(self.fleet.changed.clone());
