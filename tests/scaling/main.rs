@@ -71,7 +71,7 @@ fn job(number: usize, seed: u64) -> JobSpec {
         key: format!("key-{number}"),
         mode: RowMode::Copy,
         inputs: vec![InputFile {
-            object: ObjectRef::new("data", &format!("in/{seed:016x}/{number}.parquet")),
+            object: ObjectRef::new("data", format!("in/{seed:016x}/{number}.parquet")),
             bytes: 1 << 20,
             rows: 1000,
             identity: Identity::Unknown,
@@ -125,6 +125,8 @@ async fn run(
 
     let attempt: RunAttempt = Arc::new(move |assignment, _| {
         if !each.is_zero() {
+            // The attempt has a thread of its own, and this is its work.
+            #[allow(clippy::disallowed_methods, reason = "this work is waiting")]
             std::thread::sleep(each);
         }
         let rows = assignment.spec.input_rows();
