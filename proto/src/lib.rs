@@ -3,6 +3,9 @@
 //! Generated types stay at the edges; domain code uses the model. A conversion from the wire checks every field and its
 //! failure names the field. This crate knows no I/O.
 
+/// The metadata key in which a coordinator that stands by names the leader's address.
+pub const LEADER_KEY: &str = "baler-leader";
+
 pub mod convert;
 pub mod framed;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use baler_common::model::error::{Failure, FailureClass};
 use baler_proto::v1::worker_client::WorkerClient;
-use baler_proto::{convert, v1};
+use baler_proto::{LEADER_KEY, convert, v1};
 use prost::Message;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Status};
@@ -25,9 +25,6 @@ const ALIVE_EVERY: Duration = Duration::from_secs(20);
 const ALIVE_MAX: Duration = Duration::from_secs(10);
 /// Largest answer that is read, in bytes: a job names each of its inputs.
 const REPLY_BYTES_MAX: usize = 64 << 20;
-
-/// The metadata key in which a coordinator that stands by names the leader's address.
-const LEADER_KEY: &str = "baler-leader";
 
 /// The coordinators at some addresses, of which one leads. Connects when it is first needed, and again after a loss.
 #[derive(Debug)]

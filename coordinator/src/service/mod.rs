@@ -9,9 +9,6 @@ use baler_proto::v1;
 use prost::Message;
 use tonic::{Code, Status};
 
-/// The metadata key in which a standby names the leader's address.
-pub const LEADER_KEY: &str = "baler-leader";
-
 /// The status that carries a failure.
 ///
 /// A failure travels whole in the details, so that a worker reacts to its class and a person reads the same words on both

@@ -4,10 +4,9 @@ use std::sync::{Arc, RwLock};
 
 use async_trait::async_trait;
 use baler_common::model::error::{Failure, FailureClass};
-use baler_proto::v1;
+use baler_proto::{LEADER_KEY, v1};
 use tonic::{Status, metadata::MetadataValue};
 
-use super::LEADER_KEY;
 use super::worker::Reports;
 use crate::submissions::Submissions;
 
