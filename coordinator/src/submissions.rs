@@ -107,12 +107,10 @@ impl Submissions {
         let mut live = BTreeMap::new();
         for entry in range_all(store.as_ref(), keys::SUBMISSIONS).await? {
             let name = entry.key.trim_start_matches(keys::SUBMISSIONS).to_owned();
-            let record = stored::SubmissionRecord::decode(entry.value.as_slice())
-                .map_err(|error| StateError::Record { key: entry.key, message: error.to_string() })?;
+            let record = entry.decode::<stored::SubmissionRecord>()?;
             let mut outcomes = BTreeMap::new();
             for entry in range_all(store.as_ref(), &keys::outcomes(&name)).await? {
-                let outcome = v1::TableOutcome::decode(entry.value.as_slice())
-                    .map_err(|error| StateError::Record { key: entry.key, message: error.to_string() })?;
+                let outcome = entry.decode::<v1::TableOutcome>()?;
                 outcomes.insert(outcome.table.clone(), outcome);
             }
             live.insert(name.clone(), Arc::new(Live::new(name, record, outcomes)));
@@ -172,10 +170,7 @@ impl Submissions {
             false => Err(SubmitError::OtherSpec { submission: record.submission.clone() }),
         };
         let store = self.leadership.store();
-        let read = |entry: crate::state::Entry| {
-            stored::IdempotencyRecord::decode(entry.value.as_slice())
-                .map_err(|error| StateError::Record { key: entry.key, message: error.to_string() })
-        };
+        let read = |entry: crate::state::Entry| entry.decode::<stored::IdempotencyRecord>();
         if let Some(entry) = store.get(&index).await? {
             return known(&read(entry)?);
         }

@@ -59,8 +59,7 @@ pub struct Leader {
 /// [`StateError::Record`] when its record is not readable, and what the store says.
 pub async fn leader(store: &dyn StateStore) -> Result<Option<Leader>, StateError> {
     let Some(entry) = store.get(keys::LEADER).await? else { return Ok(None) };
-    let record = LeaderRecord::decode(entry.value.as_slice())
-        .map_err(|error| StateError::Record { key: entry.key, message: error.to_string() })?;
+    let record = entry.decode::<LeaderRecord>()?;
     let LeaderRecord { epoch, holder, address, .. } = record;
     Ok(Some(Leader { epoch: Epoch(epoch), holder, address }))
 }

@@ -185,8 +185,7 @@ impl Leadership {
 }
 
 fn decode(entry: &Entry) -> Result<EpochRecord, StateError> {
-    EpochRecord::decode(entry.value.as_slice())
-        .map_err(|error| StateError::Record { key: entry.key.clone(), message: error.to_string() })
+    entry.decode::<EpochRecord>()
 }
 
 #[cfg(test)]

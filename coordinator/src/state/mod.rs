@@ -31,6 +31,17 @@ pub struct Entry {
     pub revision: u64,
 }
 
+impl Entry {
+    /// The record that the value is.
+    ///
+    /// # Errors
+    /// [`StateError::Record`] with the key.
+    pub fn decode<M: prost::Message + Default>(&self) -> Result<M, StateError> {
+        M::decode(self.value.as_slice())
+            .map_err(|error| StateError::Record { key: self.key.clone(), message: error.to_string() })
+    }
+}
+
 /// A condition of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Compare {

@@ -1,7 +1,6 @@
 //! A look over the state of a cluster and the tables it knows; changes nothing.
 
 use baler_proto::{state as stored, v1};
-use prost::Message;
 
 use super::{Submissions, table_prefixes};
 use crate::compaction::blocking;
@@ -22,8 +21,7 @@ impl Submissions {
         for prefix in table_prefixes(store.as_ref()).await? {
             let scoped = self.leadership.scoped(prefix.clone());
             let record = match store.get(&format!("{prefix}at")).await? {
-                Some(entry) => stored::TableRecord::decode(entry.value.as_slice())
-                    .map_err(|error| StateError::Record { key: entry.key, message: error.to_string() })?,
+                Some(entry) => entry.decode::<stored::TableRecord>()?,
                 None => {
                     reply.findings.push(format!("{prefix}: it is not known whose state this is"));
                     continue;
