@@ -15,13 +15,14 @@ use crate::args::{GcArgs, LocationArgs, ReleaseArgs};
 use crate::compaction::runtime;
 use crate::show::compaction::checks_json;
 use crate::show::{Style, counted};
-use crate::tables::{NamedTable, hold, open_tables};
+use crate::tables::{NamedTable, finish_swaps, hold, open_tables};
 use baler_coordinator::compaction::CompactError;
 use baler_coordinator::compaction::now_ms;
 
 /// `baler revert`. True when the checks of what came back hold.
 pub fn revert(args: &LocationArgs) -> Result<bool, CompactError> {
     let runtime = runtime()?;
+    runtime.block_on(finish_swaps(&args.location, args.state.as_ref()))?;
     let mut well = true;
     let mut values = Vec::new();
     for NamedTable { name, table, .. } in open_tables(&args.location)? {
@@ -83,6 +84,9 @@ pub fn release(args: &ReleaseArgs) -> Result<bool, CompactError> {
 /// `baler gc`. True when nothing was refused.
 pub fn gc(args: &GcArgs) -> Result<bool, CompactError> {
     let runtime = runtime()?;
+    if args.delete {
+        runtime.block_on(finish_swaps(&args.location, args.state.as_ref()))?;
+    }
     let options = SweepOptions { retention: args.retention, delete: args.delete, ..SweepOptions::new(now_ms()) };
     let mut well = true;
     let mut values = Vec::new();

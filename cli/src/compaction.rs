@@ -15,7 +15,7 @@ use crate::plan::print_plans;
 use crate::request;
 use crate::show::progress::ProgressView;
 use crate::show::{Style, compaction, say};
-use crate::tables::{finish_interrupted, hold, recover_swaps};
+use crate::tables::{finish_interrupted, finish_swaps, hold};
 use crate::work::{LocalWorkers, Resources};
 use baler_coordinator::compaction::{CompactError, Places, TableResult, compact_table, now_ms, plan_table};
 
@@ -72,7 +72,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 /// `baler compact`. True when all of it was done.
 pub fn compact(args: &CompactArgs) -> Result<bool, CompactError> {
     if args.out.is_none() && !args.dry_run {
-        recover_swaps(&args.source)?;
+        runtime()?.block_on(finish_swaps(&args.source, args.running.state.as_ref()))?;
     }
     let places = Places::open(&args.source, args.out.as_deref(), args.allow_torn_reads, !args.dry_run)?;
     let options = request::plan_options(&args.planning, &args.writing, places.publish, ObjectRef::new("target", ""))?;
@@ -115,6 +115,7 @@ fn exchange(running: &mut Running<'_>, places: &Places, snapshot: &TableSnapshot
     }
     let Some(root) = places.source.local_path() else { return Ok(true) };
     let path = if snapshot.folder.is_empty() { root } else { root.join(&snapshot.folder) };
+    let _leadership = running.runtime.block_on(hold(&places.target_table(snapshot), running.args.state.as_ref()))?;
     let swapped = match swap::swap(&path, now_ms(), &checks::rows_in_footer) {
         Ok(swapped) => swapped,
         Err(failure) => {

@@ -13,9 +13,9 @@ use baler_coordinator::state::runs;
 use baler_coordinator::state::{StateError, StateStore};
 use baler_coordinator::table::directory::layout::{RootAs, lay_out};
 use baler_coordinator::table::directory::prepared::controlled_folders;
-use baler_coordinator::table::directory::{CONTROL, DirectoryTable, prepared, swap};
+use baler_coordinator::table::directory::{CONTROL, DirectoryTable, checks, prepared, swap};
 
-use baler_coordinator::compaction::CompactError;
+use baler_coordinator::compaction::{CompactError, now_ms};
 use baler_coordinator::table::directory::generation::hex;
 use sha2::{Digest, Sha256};
 
@@ -39,7 +39,8 @@ pub fn open_tables(location: &str) -> Result<Vec<NamedTable>, Failure> {
     let objects = store.list("")?;
     let root_name = name_of(&store.location());
     let mut folders = controlled_folders(objects.iter().map(|object| object.path.as_str()));
-    if folders.contains("") {
+    let is_cut_short = store.local_path().is_some_and(|path| swap::is_between_renames(&path));
+    if folders.contains("") || is_cut_short {
         folders = BTreeSet::from([String::new()]);
     } else {
         let layout = lay_out(&objects, RootAs::Detect, &root_name, &|_| None);
@@ -48,6 +49,13 @@ pub fn open_tables(location: &str) -> Result<Vec<NamedTable>, Failure> {
     if folders.is_empty() {
         let message = "no table is here: no *.parquet file and no _baler folder was found";
         return Err(Failure::new(FailureClass::InputMissing, message).in_file(store.location()));
+    }
+    if let Some(root) = store.local_path()
+        && folders.iter().any(|folder| swap::is_between_renames(&root.join(folder)))
+    {
+        let message = "an exchange of folders (--swap) was cut short at its last step: the next `baler compact` in place, \
+                       `revert` or `gc --delete` finishes it";
+        return Err(Failure::new(FailureClass::Policy, message).in_file(store.location()));
     }
     Ok(folders
         .into_iter()
@@ -101,17 +109,25 @@ pub async fn finish_interrupted(store: &Store, state: Option<&PathBuf>) -> Resul
     Ok(())
 }
 
-/// Goes on with exchanges of directories that were cut short, before the location is opened. Only local ones can be.
+/// Ends exchanges of directories that were cut short, before the location is opened to change it. Only local ones can
+/// be. A table that another process holds is an error: it may be in the middle of its own.
 ///
 /// # Errors
-/// See [`swap::recover`].
-pub fn recover_swaps(location: &str) -> Result<(), Failure> {
+/// See [`swap::recover`] and [`swap::swap`].
+pub async fn finish_swaps(location: &str, state: Option<&PathBuf>) -> Result<(), CompactError> {
     let path = Path::new(location.strip_prefix("file://").unwrap_or(location));
     let Ok(path) = path.canonicalize() else { return Ok(()) };
     let Ok(entries) = std::fs::read_dir(&path) else { return Ok(()) };
-    swap::recover(&path)?;
-    for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        swap::recover(&entry.path())?;
+    let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let folders: Vec<PathBuf> = folders.map(|entry| entry.path()).collect();
+    for folder in std::iter::once(path).chain(folders) {
+        swap::recover(&folder)?;
+        if swap::is_begun(&folder)?
+            && let Some(text) = folder.to_str()
+        {
+            let _leadership = hold(&DirectoryTable::new(Store::open("target", text, false)?, ""), state).await?;
+            swap::swap(&folder, now_ms(), &checks::rows_in_footer)?;
+        }
     }
     Ok(())
 }

@@ -5,11 +5,13 @@ identical afterwards is every published byte. What may differ lies in the contro
 """
 
 import random
+import shutil
 import signal
 import subprocess
 import time
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from compaction import Compaction, Source, binary, digests
@@ -164,3 +166,58 @@ def test_a_result_copied_to_another_machine_is_resumed_from_the_destination_alon
     for store in moved.rglob("state.redb"):
         store.unlink()
     resumed(baler, source, moved, options, made)
+
+
+@pytest.mark.parametrize("rare", ["commit-set-aside-before", "commit-set-aside-after"])
+def test_a_run_killed_while_it_sets_files_aside_is_resumed(baler, undisturbed, tmp_path, rare):
+    source, options, made = undisturbed
+    out = tmp_path / "out"
+    leave_strangers(source, out)
+    killed = baler("compact", source.root, "--out", out, *options, env={"BALER_KILL_AT": rare})
+    assert killed.code == -signal.SIGKILL, f"{rare} was not reached\n{killed.story()}"
+    resumed(baler, source, out, options, made)
+
+
+SWAP_POINTS = ["swap-built", "swap-between", "swap-exchanged", "swap-moved", "swap-generation"]
+
+
+@pytest.mark.parametrize("rare", SWAP_POINTS)
+def test_an_exchange_of_folders_that_is_killed_is_finished(baler, undisturbed, tmp_path, rare):
+    """`--swap` in place. At each moment the plain names hold the old files or the new ones; then all are the new ones."""
+    source, options, _ = undisturbed
+    table, whole = tmp_path / "table", tmp_path / "whole"
+    shutil.copytree(source.root / "pages", table)
+    shutil.copytree(source.root / "pages", whole)
+    old = published(table)
+    baler("compact", whole, "--as", "table", "--swap", *options).ends(0)
+    new = published(whole)
+    assert new and not set(new) & set(old)
+    killed = baler("compact", table, "--as", "table", "--swap", *options, env={"BALER_KILL_AT": rare})
+    assert killed.code == -signal.SIGKILL, f"{rare} was not reached\n{killed.story()}"
+    assert not table.exists() or published(table) in (old, new), f"after {rare}, a reader sees a mixture"
+    again = baler("compact", table, "--as", "table", "--swap", *options).ends(0)
+    assert published(table) == new, again.story()
+    baler("fsck", table, "--full").ends(0)
+    rows = [row for key in ("de", "en") for path in sorted((table / key).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+    assert rows == [row for unit in KEYS[:2] for path in source.paths(unit) for row in pq.read_table(path).to_pylist()]
+
+
+@pytest.mark.parametrize("rare", SWAP_POINTS)
+@pytest.mark.parametrize("command", [["revert"], ["gc", "--delete", "--retention", "0s"], ["fsck", "--full"], ["verify"]])
+def test_other_commands_after_an_exchange_that_was_killed_lose_nothing(baler, undisturbed, tmp_path, rare, command):
+    source, options, _ = undisturbed
+    table = tmp_path / "table"
+    shutil.copytree(source.root / "pages", table)
+    baler("compact", table, "--as", "table", "--swap", *options, env={"BALER_KILL_AT": rare})
+    first, *more = command
+    done = baler(first, table, *more)
+    assert "panicked" not in done.said and done.code in (0, 1), done.story()
+    if first == "fsck" and rare != "swap-generation":
+        done.ends(1).names("exchange of folders", "cut short")
+    if first == "revert":
+        done.ends(0)
+    listed = baler("compact", table, "--as", "table", *options).ends(0)
+    names = baler("files", table, "--format", "list").ends(0).out.split()
+    rows = sorted(row["n"] for name in names for row in pq.read_table(table / name).to_pylist())
+    wanted = sorted(row["n"] for unit in KEYS[:2] for path in source.paths(unit) for row in pq.read_table(path).to_pylist())
+    assert rows == wanted, listed.story()

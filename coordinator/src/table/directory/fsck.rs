@@ -6,7 +6,7 @@ use baler_common::runtime::storage::Source;
 
 use super::checks::{self, RowCounter};
 use super::generation::{self, Generation, hex};
-use super::{DirectoryTable, in_parallel, prepared};
+use super::{DirectoryTable, in_parallel, prepared, swap};
 
 /// What `baler fsck` found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,6 +63,15 @@ pub fn fsck(table: &DirectoryTable, full: bool, count_rows: &RowCounter<'_>) -> 
         )),
         Ok(None) => {}
         Err(failure) => findings.faults.push(failure.to_string()),
+    }
+    if let Some(root) = table.store().local_path()
+        && swap::is_begun(&root.join(table.absolute("")))?
+    {
+        findings.faults.push(
+            "an exchange of folders (--swap) was cut short: the next compact in place, revert or gc --delete finishes it; \
+             until then files seem to be missing, or in no list"
+                .to_owned(),
+        );
     }
     for info in table.list("_baler/staging")? {
         findings.staged_objects += 1;

@@ -9,6 +9,8 @@
 
 mod stored;
 
+use std::collections::HashSet;
+
 use baler_common::model::error::Failure;
 use baler_common::model::fingerprint::Fingerprint;
 use baler_common::model::object::Identity;
@@ -234,7 +236,11 @@ pub fn read(table: &DirectoryTable, generation: u64) -> Result<Generation, Failu
 }
 
 /// Creates a generation. `Ok(false)` when another commit has the number.
+///
+/// # Errors
+/// A file would be listed twice, or the manifest cannot be stored.
 pub fn create(table: &DirectoryTable, generation: &Generation) -> Result<bool, Failure> {
+    check_listed_once(table, &generation.live)?;
     let content = encode(generation)?;
     match table.put_new(&path_of(generation.generation), &content)? {
         // A writer that slept through a sweep may have made again a number that was swept.
@@ -245,6 +251,21 @@ pub fn create(table: &DirectoryTable, generation: &Generation) -> Result<bool, F
         // The same commit, from an earlier call that had another time or another look at the files.
         Creation::Exists => Ok(read(table, generation.generation)?.token == generation.token),
     }
+}
+
+/// The last guard against rows that are read twice: one file under one name, listed as its output and as itself, as an
+/// unfinished exchange of directories shows it.
+fn check_listed_once(table: &DirectoryTable, live: &[ListedFile]) -> Result<(), Failure> {
+    let mut seen = HashSet::new();
+    for file in live {
+        let Identity::Local { device, inode, .. } = file.identity else { continue };
+        if !seen.insert((&file.path, device, inode)) {
+            let message = "the file would be listed twice: an exchange of directories was cut short, so run \
+                           `baler compact LOCATION --swap` once, which finishes it";
+            return Err(inconsistent(message).in_file(table.describe(&file.path)));
+        }
+    }
+    Ok(())
 }
 
 /// The highest generation whose manifest may have been swept; 0 when none was.

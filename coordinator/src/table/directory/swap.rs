@@ -8,7 +8,8 @@
 //! 4. a generation lists the live files under their plain names
 //! ```
 //! A directory that was opened before the exchange stays the old one, so a reader in the middle of a listing may mix the
-//! two. A process that dies is taken up by [`recover`]: before 2 the table is untouched, from 2 on only moves are left.
+//! two. A process that dies is taken up by [`recover`] and [`is_begun`]: whoever wants to change the table next finishes the
+//! exchange first, because until 4 a listing shows the live files a second time, under their plain names.
 //! What remains of the old tree, `.{name}.baler-swap`, holds second links only; the sweep removes it.
 //!
 //! Stores that were opened on the table before are those of the old tree afterwards: open them again.
@@ -76,8 +77,29 @@ pub fn swap(path: &Path, now_ms: i64, count_rows: &RowCounter<'_>) -> Result<Opt
     Ok(Some(Swapped { generation, checks }))
 }
 
+/// Whether an exchange of the table's newest generation was begun and not ended: live files have second links, in the
+/// folder beside the table or under their plain names. [`swap`] goes on with it. To be called after [`recover`].
+pub fn is_begun(path: &Path) -> Result<bool, Failure> {
+    let Some(side) = sibling(path).filter(|side| side.is_dir()) else { return Ok(false) };
+    if !path.join(CONTROL).is_dir() {
+        return Ok(false);
+    }
+    let Some(newest) = generation::newest(&DirectoryTable::new(open(path)?, ""))? else { return Ok(false) };
+    let is_linked = |file: &ListedFile, tree: &Path| {
+        let object = inode(&path.join(&file.object));
+        object.is_some() && object == inode(&tree.join(&file.path))
+    };
+    let mut apart = newest.live.iter().filter(|file| file.object != file.path);
+    Ok(newest.publish == PublishMode::InPlace && apart.any(|file| is_linked(file, &side) || is_linked(file, path)))
+}
+
+/// Whether the table's control folder lies beside it, where an exchange that died between its two renames left it.
+pub fn is_between_renames(path: &Path) -> bool {
+    sibling(path).is_some_and(|side| side.join(CONTROL).exists() && !path.join(CONTROL).exists())
+}
+
 /// Goes on with an exchange that was cut short between its two renames. To be called before the table is opened: until
-/// then the control folder may lie in the other tree. What was only being built is left for [`swap`] to go on with.
+/// then the control folder may lie in the other tree.
 pub fn recover(path: &Path) -> Result<(), Failure> {
     let Some(side) = sibling(path) else { return Ok(()) };
     let (here, there) = (path.join(CONTROL).exists(), side.join(CONTROL).exists());
@@ -103,11 +125,14 @@ fn newest_of(path: &Path) -> Result<Generation, Failure> {
 
 /// Whether the tree at `path` is the new one already: outputs have their plain names.
 fn is_exchanged(path: &Path, newest: &Generation) -> bool {
-    let inode = |path: PathBuf| fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
     newest.live.iter().filter(|file| file.object != file.path).all(|file| {
-        let plain = inode(path.join(&file.path));
-        plain.is_some() && plain == inode(path.join(&file.object))
+        let plain = inode(&path.join(&file.path));
+        plain.is_some() && plain == inode(&path.join(&file.object))
     })
+}
+
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// Builds the new tree beside the table; a part of it that is there already is as good.

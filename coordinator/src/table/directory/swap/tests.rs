@@ -58,9 +58,32 @@ fn an_exchange_that_was_cut_short_anywhere_is_finished() {
         if cut > 2 {
             empty_old_tree(&path, &side, &newest).unwrap();
         }
+        assert_eq!(is_begun(&path).unwrap(), cut != 1, "the control folder is away after cut 1");
+        recover(&path).unwrap();
+        assert!(is_begun(&path).unwrap());
         let swapped = swap(&path, 5, &count_rows).unwrap().unwrap();
+        assert!(!is_begun(&path).unwrap());
         is_swapped(&bench, &swapped);
     }
+}
+
+#[test]
+fn a_commit_in_the_middle_of_an_exchange_is_refused() {
+    let bench = compacted();
+    let (path, newest) = (path(&bench), newest_of(&path(&bench)).unwrap());
+    let side = sibling(&path).unwrap();
+    build(&path, &side, &newest).unwrap();
+    exchange(&path, &side).unwrap();
+    let table = DirectoryTable::new(open(&path).unwrap(), "");
+    let mut twice = Generation { generation: 2, parent: 1, ..newest };
+    twice.live.iter_mut().for_each(|file| file.identity = look(&table, &file.object).unwrap());
+    let plain = twice.live.iter().find(|file| file.object != file.path).unwrap();
+    let identity = look(&table, &plain.path).unwrap();
+    let again = ListedFile { object: plain.path.clone(), identity, ..plain.clone() };
+    twice.live.push(again);
+    let refused = generation::create(&table, &twice).unwrap_err();
+    assert!(refused.message.contains("listed twice"), "{refused}");
+    assert_eq!(generation::newest(&table).unwrap().unwrap().generation, 1);
 }
 
 #[test]
