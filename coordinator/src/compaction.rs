@@ -20,7 +20,7 @@ use crate::table::directory::generation;
 use crate::table::directory::lists::{self, Stage};
 use crate::table::directory::publish::{self, VerifiedJob};
 use crate::table::directory::snapshot::{ScanOptions, scan};
-use crate::table::directory::{CONTROL, DirectoryTable, checks, footers, prepared};
+use crate::table::directory::{CONTROL, DirectoryTable, checks, footers, prepared, swap};
 use async_trait::async_trait;
 use baler_common::model::error::{Failure, FailureClass};
 use baler_common::model::id::{CompactionId, JobId};
@@ -129,6 +129,14 @@ impl Places {
 /// Plans one table against the newest generation of its destination.
 pub fn plan_table(places: &Places, snapshot: &TableSnapshot, options: &PlanOptions) -> Result<Plan, Failure> {
     let target = places.target_table(snapshot);
+    if let Some(root) = places.target.local_path() {
+        let path = root.join(target.absolute(""));
+        if swap::is_between_renames(&path) || swap::is_begun(&path)? {
+            let message =
+                "an exchange of folders (--swap) was cut short: `baler compact LOCATION` on this machine finishes it";
+            return Err(Failure::new(FailureClass::Policy, message).in_file(path.display().to_string()));
+        }
+    }
     // A commit that was cut short is finished first, so that the plan sees its generation.
     prepared::finish(&target)?;
     let mut options = options.clone();
