@@ -288,6 +288,9 @@ fn rows_before(
     Ok(())
 }
 
+/// How a mismatch begins that is about a superseded file.
+pub const AWAITING: &str = "awaiting cleanup: ";
+
 fn files_on_disk(checks: &mut Checks, table: &DirectoryTable, generation: &Generation) -> Result<(), Failure> {
     let in_place = generation.publish != PublishMode::Destination;
     let on_disk: BTreeSet<String> = table
@@ -305,10 +308,11 @@ fn files_on_disk(checks: &mut Checks, table: &DirectoryTable, generation: &Gener
     checks.files_listed = listed.len() as u64;
     checks.files_awaiting = awaiting.len() as u64;
     checks.files_on_disk = on_disk.len() as u64;
-    for path in listed.iter().chain(&awaiting) {
-        if !on_disk.contains(*path) {
-            checks.mismatches.push(format!("{} is not on disk", table.describe(path)));
-        }
+    for path in listed.iter().filter(|path| !on_disk.contains(**path)) {
+        checks.mismatches.push(format!("{} is not on disk", table.describe(path)));
+    }
+    for path in awaiting.difference(&listed).filter(|path| !on_disk.contains(**path)) {
+        checks.mismatches.push(format!("{AWAITING}{} is not on disk", table.describe(path)));
     }
     for path in on_disk.iter().filter(|path| !listed.contains(path.as_str()) && !awaiting.contains(path.as_str())) {
         if in_place && !path.starts_with("_baler/") {

@@ -81,7 +81,18 @@ pub fn fsck(table: &DirectoryTable, full: bool, count_rows: &RowCounter<'_>) -> 
     findings.files = newest.live.len() as u64;
     // The checks look at every file; their sums over the version before are the commit's business.
     let found = checks::run(table, None, &newest, None, count_rows)?;
-    findings.faults.extend(found.mismatches.into_iter().filter(|mismatch| !mismatch.starts_with("version before: ")));
+    let mut mismatches = found.mismatches;
+    mismatches.retain(|mismatch| !mismatch.starts_with("version before: "));
+    // A sweep removes superseded files and leaves the manifest as it is; the next generation lists what is left.
+    let (gone, others): (Vec<_>, Vec<_>) = mismatches.into_iter().partition(|text| text.starts_with(checks::AWAITING));
+    if !gone.is_empty() {
+        findings.notes.push(format!(
+            "{} of {} superseded files are not there any more, as `gc --delete` leaves it: no generation of theirs comes back",
+            gone.len(),
+            newest.superseded.len()
+        ));
+    }
+    findings.faults.extend(others);
     findings.faults.dedup();
     match checks::read(table, newest.generation)? {
         Some(kept) if kept.passed() => {}
