@@ -83,6 +83,8 @@ fn start(stores: &Stores, assignment: &Assignment, context: &Context) -> Result<
         .and_then(|()| input.flush());
     match sent {
         Ok(()) => Ok(child),
+        // It died before it listened: its status says how.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(child),
         Err(error) => {
             let _ = child.kill();
             let _ = child.wait();
