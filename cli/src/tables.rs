@@ -53,9 +53,7 @@ pub fn open_tables(location: &str) -> Result<Vec<NamedTable>, Failure> {
     if let Some(root) = store.local_path()
         && folders.iter().any(|folder| swap::is_between_renames(&root.join(folder)))
     {
-        let message = "an exchange of folders (--swap) was cut short at its last step: the next `baler compact` in place, \
-                       `revert` or `gc --delete` finishes it";
-        return Err(Failure::new(FailureClass::Policy, message).in_file(store.location()));
+        return Err(Failure::new(FailureClass::Policy, swap::CUT_SHORT).in_file(store.location()));
     }
     Ok(folders
         .into_iter()

@@ -130,12 +130,7 @@ impl Places {
 pub fn plan_table(places: &Places, snapshot: &TableSnapshot, options: &PlanOptions) -> Result<Plan, Failure> {
     let target = places.target_table(snapshot);
     if let Some(root) = places.target.local_path() {
-        let path = root.join(target.absolute(""));
-        if swap::is_between_renames(&path) || swap::is_begun(&path)? {
-            let message =
-                "an exchange of folders (--swap) was cut short: `baler compact LOCATION` on this machine finishes it";
-            return Err(Failure::new(FailureClass::Policy, message).in_file(path.display().to_string()));
-        }
+        swap::check_whole(&root.join(target.absolute("")))?;
     }
     // A commit that was cut short is finished first, so that the plan sees its generation.
     prepared::finish(&target)?;

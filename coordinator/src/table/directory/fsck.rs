@@ -67,11 +67,7 @@ pub fn fsck(table: &DirectoryTable, full: bool, count_rows: &RowCounter<'_>) -> 
     if let Some(root) = table.store().local_path()
         && swap::is_begun(&root.join(table.absolute("")))?
     {
-        findings.faults.push(
-            "an exchange of folders (--swap) was cut short: the next compact in place, revert or gc --delete finishes it; \
-             until then files seem to be missing, or in no list"
-                .to_owned(),
-        );
+        findings.faults.push(format!("{}; until then files seem to be missing, or in no list", swap::CUT_SHORT));
     }
     for info in table.list("_baler/staging")? {
         findings.staged_objects += 1;

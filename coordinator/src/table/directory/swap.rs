@@ -93,6 +93,21 @@ pub fn is_begun(path: &Path) -> Result<bool, Failure> {
     Ok(newest.publish == PublishMode::InPlace && apart.any(|file| is_linked(file, &side) || is_linked(file, path)))
 }
 
+/// What to say of a table in the middle of an exchange, and what to do.
+pub const CUT_SHORT: &str = "an exchange of folders (--swap) was cut short: the next `baler compact` in place, `revert` or \
+                             `gc --delete` finishes it";
+
+/// Refuses a table in the middle of an exchange, wherever its control folder lies.
+///
+/// # Errors
+/// [`CUT_SHORT`], or the newest generation cannot be read.
+pub fn check_whole(path: &Path) -> Result<(), Failure> {
+    if is_between_renames(path) || is_begun(path)? {
+        return Err(Failure::new(FailureClass::Policy, CUT_SHORT).in_file(path.display().to_string()));
+    }
+    Ok(())
+}
+
 /// Whether the table's control folder lies beside it, where an exchange that died between its two renames left it.
 pub fn is_between_renames(path: &Path) -> bool {
     sibling(path).is_some_and(|side| side.join(CONTROL).exists() && !path.join(CONTROL).exists())
